@@ -14,12 +14,12 @@
 #include "lockstep/engine/tensor/reshape.h"
 #include "lockstep/parallel/comm/group.h"
 #include "lockstep/parallel/messages/serialize.h"
-#include "lockstep/parallel/reduce/tree.h"
+#include "lockstep/parallel/reduce/schedule.h"
 #include "lockstep/train/custom_loop.h"
 #include "lockstep/train/iteration/devices/device_executor.h"
 #include "lockstep/train/iteration/shard_sizes.h"
 #include "lockstep/train/iteration/thread_executor.h"
-#include "lockstep/train/optimizer/gradient_sums.h"
+#include "lockstep/train/optimizer/gradient_sum.h"
 #include "lockstep/train/options/options.h"
 #include "lockstep/train/profile/shard_group_profile.h"
 #include "lockstep/train/programs/function_program.h"
@@ -63,25 +63,28 @@ TrainingOptions training_options(const Network& network, const ShardGroupOptions
   return all;
 }
 
-// Divides sums of gradients where they are computed, into row-major gradients.
-class DividingUser final : public GradientUser {
+// Divides sums of gradients into row-major gradients.
+class MeanGradients final : public GradientSink {
  public:
-  DividingUser(std::span<const Tensor> gradients, float divisor) : divisor_(divisor) {
+  MeanGradients(std::span<const Tensor> gradients, float divisor, const IterationProfile* profile)
+      : divisor_(divisor), profile_(profile) {
     for (const Tensor& gradient : gradients) to_.push_back(gradient.data<float>());
   }
   std::span<const float* const> arrays(size_t parameter) const override {
     return {&to_[parameter], 1};
   }
-  void use(const ParameterBlock& block, const float* sum, int) override {
+  void use(const ParameterBlock& block, const float* sum, int thread) override {
     auto* to = const_cast<float*>(to_[block.parameter]) + block.first;
     for (int64_t row = 0; row < block.rows; ++row, to += block.stride, sum += block.sum_stride) {
       for (int64_t k = 0; k < block.columns; ++k) to[k] = sum[k] / divisor_;
     }
+    ThreadTimer(profile_, thread)(&IterationAccounts::gradients);
   }
 
  private:
   std::vector<const float*> to_;  // by parameter
   const float divisor_;
+  const IterationProfile* const profile_;
 };
 
 // Wraps a group that the caller keeps alive.
@@ -112,12 +115,15 @@ struct ShardGroup::State {
         .check_frequency = options.deterministic || device.is_cpu() ? options.check_frequency : 0,
         .deterministic = options.deterministic};
     if (device.is_cpu()) {
-      executor = std::make_unique<ThreadExecutor>(network, program, pool, how,
-                                                  profile ? &profile->step : nullptr);
-      executor->leave_sum_unfinished(true);
+      auto threads = std::make_unique<ThreadExecutor>(network, program, pool, how,
+                                                      profile ? &profile->step : nullptr);
+      host_sum = &threads->sum();
+      executor = std::move(threads);
     } else {
-      executor = std::make_unique<DeviceExecutor>(network, program,
-                                                  static_cast<int>(training.streams), how);
+      auto streams = std::make_unique<DeviceExecutor>(network, program,
+                                                      static_cast<int>(training.streams), how);
+      device_executor = streams.get();
+      executor = std::move(streams);
     }
     if (members == nullptr) {
       if (options.loads.size() <= 1) return;
@@ -141,10 +147,8 @@ struct ShardGroup::State {
   const std::unique_ptr<detail::ShardGroupProfile> profile;
   FunctionProgram program;
   std::unique_ptr<ShardExecutor> executor;
-
-  // Conversions of the sum. They are made again when its address changes.
-  std::optional<GradientSums> sums;
-  uint64_t sum_version = 0;
+  GradientSum* host_sum = nullptr;            // of an executor on the CPU
+  DeviceExecutor* device_executor = nullptr;  // or the executor
 
   // The states that check_statistics() has looked at. Others follow if the network is initialized
   // again.
@@ -158,7 +162,6 @@ struct ShardGroup::State {
   void compare_calls(int64_t rows, int64_t iteration);
   void refresh_copies();
   std::vector<Tensor> mean_gradients(double observations);
-  std::vector<Tensor> mean_gradients_of(UnfinishedSum& sum, float divisor);
   std::vector<Tensor> mean_gradients_on_device(double observations);
   void follow_statistics();
 };
@@ -220,7 +223,7 @@ std::vector<Tensor> ShardGroup::State::mean_gradients_on_device(double observati
   std::vector<Tensor> gradients;
   for (const auto& entry : program.gradient_layout().entries) {
     const Tensor sum =
-        Tensor::view(executor->gradient_sum() + entry.offset, entry.spec, nullptr, device);
+        Tensor::view(device_executor->gradient_sum() + entry.offset, entry.spec, nullptr, device);
     const Tensor plain = entry.spec.row_major() ? sum.clone() : convert(sum, entry.spec.plain());
     kernels::functions_for(device).divide(static_cast<float*>(plain.raw()),
                                           static_cast<size_t>(plain.shape().elements()), divisor,
@@ -231,58 +234,20 @@ std::vector<Tensor> ShardGroup::State::mean_gradients_on_device(double observati
   return gradients;
 }
 
-std::vector<Tensor> ShardGroup::State::mean_gradients_of(UnfinishedSum& sum, float divisor) {
-  std::vector<Tensor> gradients;
-  for (const auto& p : network.parameters()) {
-    const Shape& shape = p.value.shape();
-    const bool is_zero = !program.has_gradient(gradients.size());
-    gradients.push_back(is_zero ? Tensor::zeros(shape) : Tensor(shape, DType::f32));
-  }
-  DividingUser user(gradients, divisor);
-  sum.compute(user, [](int64_t, int) {});
-  return gradients;
-}
-
 std::vector<Tensor> ShardGroup::State::mean_gradients(double observations) {
   if (!device.is_cpu()) return mean_gradients_on_device(observations);
-  if (UnfinishedSum* const rest = executor->unfinished_sum()) {
-    return mean_gradients_of(*rest, static_cast<float>(observations));
+  std::vector<Tensor> gradients;
+  for (const auto& p : network.parameters()) {
+    gradients.emplace_back(p.value.shape(), DType::f32);
   }
-  constexpr size_t most = size_t{1} << 14;  // elements of a range that a thread divides
-  struct DividedRange {
-    const float* from;
-    float* to;
-    size_t count;
-  };
-  if (!sums || sum_version != executor->sum_version()) {
-    sums.emplace(program.gradient_layout(), reinterpret_cast<float*>(executor->gradient_sum()));
-    sum_version = executor->sum_version();
+  MeanGradients sink(gradients, static_cast<float>(observations), iteration_profile());
+  // Parameters that the loss does not depend on may have no update range.
+  std::vector<bool> summed(gradients.size(), false);
+  for (const ParameterPart& part : host_sum->ranges(sink)->parts) summed[part.parameter] = true;
+  for (size_t p = 0; p < gradients.size(); ++p) {
+    if (!summed[p]) std::memset(gradients[p].data<float>(), 0, gradients[p].bytes());
   }
-  std::vector<Tensor> gradients(sums->size());
-  std::vector<DividedRange> ranges;
-  for (size_t p : sums->by_size()) {
-    gradients[p] = Tensor(network.parameters()[p].value.shape(), DType::f32);
-    for (size_t first = 0; first < sums->count(p); first += most) {
-      ranges.push_back({sums->values(p) + first, gradients[p].data<float>() + first,
-                        std::min(most, sums->count(p) - first)});
-    }
-  }
-  for_each(static_cast<int64_t>(sums->size()), [&](int64_t i, int thread) {
-    const ThreadTimer charge(iteration_profile(), thread);
-    charge(&IterationAccounts::waiting);
-    sums->convert(sums->by_size()[static_cast<size_t>(i)]);
-    charge(&IterationAccounts::gradients);
-  });
-  const auto divisor = static_cast<float>(observations);
-  for_each(static_cast<int64_t>(ranges.size()), [&](int64_t i, int thread) {
-    const ArithmeticMode mode;
-    const ThreadTimer charge(iteration_profile(), thread);
-    charge(&IterationAccounts::waiting);
-    const DividedRange& range = ranges[static_cast<size_t>(i)];
-    for (size_t k = 0; k < range.count; ++k) range.to[k] = range.from[k] / divisor;
-    mode.check();
-    charge(&IterationAccounts::gradients);
-  });
+  host_sum->run(sink);
   return gradients;
 }
 

@@ -60,7 +60,7 @@ void sum_and_compare(G& group, const GroupSumOptions& options, const std::vector
   for (const int64_t leaves :
        {options.most_leaves, options.most_leaves / 2 + 1, int64_t{1}, options.most_leaves}) {
     const auto ranges = partition_shards(leaves, loads);
-    sum.begin(leaves, ranges);
+    sum.begin(std::make_shared<SumSchedule>(ranges));
     // Nobody reads them any more.
     for (const GroupSum::Partial& partial : sum.partials()) poison(partial.sum, options.count);
     for (int64_t j = 0; j < leaves; ++j) std::memset(sum.leaf(j), 0xff, options.leaf_bytes);
@@ -179,7 +179,7 @@ void sum_update_ranges_and_compare(LocalGroup& group, const GroupSumOptions& opt
   for (int64_t i = 1; i <= 12; ++i) {
     const int64_t leaves = options.most_leaves - i % 2;
     const auto ranges = partition_shards(leaves, loads);
-    sum.begin(leaves, ranges);
+    sum.begin(std::make_shared<SumSchedule>(ranges));
     const IndexRange own = ranges[static_cast<size_t>(group.rank())];
     for (int64_t j = own.first; j < own.end(); ++j) {
       std::memset(sum.leaf(j), static_cast<int>(i + j), options.leaf_bytes);
@@ -265,7 +265,7 @@ TEST(GroupSum, MembersMustChooseTheSameWay) {
   testing::on_threads(options, [&](LocalGroup& group) {
     ThreadPool pool(1);
     GroupSum both(group, pool, sum);
-    both.begin(2, ranges);
+    both.begin(std::make_shared<SumSchedule>(ranges));
     const std::vector<float> ones(8, 1);
     if (group.rank() == 1) both.add(1, ones.data());
     try {
@@ -287,7 +287,9 @@ TEST(GroupSum, MoreLeavesThanPlannedAreRefused) {
   auto members = LocalGroup::of_threads({.size = 1});
   ThreadPool pool(1);
   GroupSum sum(*members[0], pool, {.count = 4, .most_leaves = 2});
-  EXPECT_THROW(sum.begin(3, partition_shards(3, std::vector<double>{1})), InvalidArgument);
+  EXPECT_THROW(
+      sum.begin(std::make_shared<SumSchedule>(partition_shards(3, std::vector<double>{1}))),
+      InvalidArgument);
 }
 
 }  // namespace

@@ -130,13 +130,13 @@ TEST(UpdateRanges, AreDividedByTheShares) {
   EXPECT_THROW(divide_update_ranges(sizes, std::vector<int64_t>{0, 0}), InvalidArgument);
 }
 
-TEST(Partitions, AreComputedOnceForEachNumberOfLeaves) {
+TEST(SumSchedules, AreMadeOnceForEachNumberOfLeaves) {
   const std::vector<double> loads{2, 0, 1};
-  Partitions partitions(loads);
-  const std::vector<IndexRange>& seven = partitions.of(7);
-  EXPECT_EQ(seven, partition_shards(7, loads));
-  EXPECT_EQ(partitions.of(6), partition_shards(6, loads));
-  EXPECT_EQ(&partitions.of(7), &seven);
+  SumSchedules schedules(loads);
+  const auto seven = schedules.of(7);
+  EXPECT_EQ(seven->ranges, partition_shards(7, loads));
+  EXPECT_EQ(schedules.of(6)->ranges, partition_shards(6, loads));
+  EXPECT_EQ(schedules.of(7), seven);
 }
 
 }  // namespace

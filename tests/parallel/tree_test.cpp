@@ -12,6 +12,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/device/allocator.h"
+#include "lockstep/parallel/reduce/partition.h"
 
 namespace lockstep {
 namespace {
@@ -67,6 +68,41 @@ TEST(Tree, DoublesAreAddedInTheSameOrder) {
       return sum(first, left) + sum(first + left, count - left);
     };
     EXPECT_EQ(tree_sum(values), sum(0, values.size())) << n;
+  }
+}
+
+// The additions as text: "(0+1)+2".
+std::string written(int64_t first, int64_t n) {
+  if (n == 1) return std::to_string(first);
+  int64_t left = 1;
+  while (2 * left < n) left *= 2;
+  return "(" + written(first, left) + "+" + written(first + left, n - left) + ")";
+}
+
+TEST(Tree, SchedulesHaveTheSameAdditionsForAllMembers) {
+  std::mt19937 random(5);
+  for (int64_t leaves = 1; leaves <= 70; ++leaves) {
+    for (const size_t members : {1, 2, 3, 5, 9}) {
+      std::vector<double> loads(members);
+      for (double& load : loads) load = static_cast<double>(random() % 4);
+      loads[random() % members] = 1;
+      const SumSchedule schedule(partition_shards(leaves, loads));
+      ASSERT_EQ(schedule.leaves, leaves);
+      std::vector<std::string> stack;
+      for (const SumSchedule::Term& term : schedule.terms) {
+        const IndexRange& of = schedule.subtrees[static_cast<size_t>(term.rank)][term.number];
+        const IndexRange& own = schedule.ranges[static_cast<size_t>(term.rank)];
+        EXPECT_TRUE(of.first >= own.first && of.end() <= own.end());
+        stack.push_back(written(of.first, of.count));
+        for (int k = 0; k < term.additions; ++k) {
+          const std::string right = stack.back();
+          stack.pop_back();
+          stack.back() = "(" + stack.back() + "+" + right + ")";
+        }
+      }
+      ASSERT_EQ(stack.size(), 1U);
+      EXPECT_EQ(stack.back(), written(0, leaves));
+    }
   }
 }
 

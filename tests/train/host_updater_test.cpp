@@ -11,6 +11,7 @@
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/cpu/matrices/panels.h"
 #include "lockstep/engine/nn/layers.h"
+#include "lockstep/train/iteration/memory_sum.h"
 #include "lockstep/train/options/options.h"
 #include "lockstep/train/state/state_digest.h"
 
@@ -104,10 +105,10 @@ Digest update_in_update_ranges(const TrainingOptions& options, const UpdateScala
   const auto solver = make_solver(network, options);
   const GradientLayout layout = layout_of(network);
   ThreadPool pool(threads);
-  HostUpdater updater(network, *solver, pool, options, layout);
   std::vector<float> sums = random_sums(layout);
   const std::vector<float> before = sums;
-  updater.bind(reinterpret_cast<std::byte*>(sums.data()));
+  MemorySum sum(pool, layout, sums.data());
+  HostUpdater updater(network, *solver, pool, options, sum);
   Digest digest;
   for (int t = 0; t < times; ++t) {
     updater.apply(scalars, 0);
@@ -130,9 +131,9 @@ TEST(HostUpdater, FrozenParametersAreLeftOut) {
     const auto solver = make_solver(network, options);
     const GradientLayout layout = layout_of(network);
     ThreadPool pool(2);
-    HostUpdater updater(network, *solver, pool, options, layout);
-    std::vector<float> sums = random_sums(layout);
-    updater.bind(reinterpret_cast<std::byte*>(sums.data()));
+    const std::vector<float> sums = random_sums(layout);
+    MemorySum sum(pool, layout, sums.data());
+    HostUpdater updater(network, *solver, pool, options, sum);
     std::vector<Digest> digests;
     for (int64_t iteration = 1; iteration <= 8; ++iteration) {
       if (iteration == 3) {
@@ -168,9 +169,9 @@ TEST(HostUpdater, WhatIsLeftOutWouldChangeNothing) {
       const auto solver = make_solver(network, options);
       const GradientLayout layout = layout_of(network);
       ThreadPool pool(2);
-      HostUpdater updater(network, *solver, pool, options, layout);
-      std::vector<float> sums = random_sums(layout);
-      updater.bind(reinterpret_cast<std::byte*>(sums.data()));
+      const std::vector<float> sums = random_sums(layout);
+      MemorySum sum(pool, layout, sums.data());
+      HostUpdater updater(network, *solver, pool, options, sum);
       for (int64_t iteration = 1; iteration <= 4; ++iteration) {
         if (!leaves_out) updater.values_changed();
         updater.apply({0.01, iteration, kObservations, 3}, 0);
@@ -211,9 +212,9 @@ TEST(HostUpdater, PackedCopiesFollow) {
   const auto solver = make_solver(network, options);
   const GradientLayout layout = layout_of(network);
   ThreadPool pool(2);
-  HostUpdater updater(network, *solver, pool, options, layout);
-  std::vector<float> sums = random_sums(layout);
-  updater.bind(reinterpret_cast<std::byte*>(sums.data()));
+  const std::vector<float> sums = random_sums(layout);
+  MemorySum sum(pool, layout, sums.data());
+  HostUpdater updater(network, *solver, pool, options, sum);
   std::vector<TensorSpec> specs;
   for (const auto& p : network.parameters()) {
     specs.push_back(kernels::cpu::panels_spec(p.value.shape()));

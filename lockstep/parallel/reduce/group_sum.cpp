@@ -30,15 +30,14 @@ struct GroupSum::State {
         member_metadata(round_up(o.member_bytes) * static_cast<size_t>(g.size())),
         scratch(static_cast<size_t>(p.size())) {}
 
-  // One addition of the tree's upper part. Operands are partial sums or results of earlier
-  // additions, which lie in a few slots that are used again.
+  // An operand of the additions over members: a partial sum, or a sum of them in a slot.
   struct Operand {
-    const float* partial = nullptr;  // this member's slice; null: the result in `slot`
+    const float* partial = nullptr;  // this member's slice; null: the sum in `slot`
     size_t slot = 0;
   };
   struct Addition {
     Operand left, right;
-    size_t to = 0;  // slot
+    size_t to = 0;  // slot, which may be that of `left`
   };
 
   Group& group;
@@ -47,8 +46,8 @@ struct GroupSum::State {
   const GroupSumOptions options;
   TreeReduction tree;  // over this member's leaves; its result is that of a single member
   std::vector<std::byte> leaf_metadata, member_metadata;  // by leaf; by member
-  int64_t leaves = 0;
-  SumPartition partition;
+  std::shared_ptr<const SumSchedule> given;               // by the caller
+  std::shared_ptr<const SumSchedule> schedule;            // the same, or in order of arrival
   std::vector<float*> partials;  // destinations of this member's partial sums
   std::vector<Addition> additions;
   size_t slots = 0;
@@ -64,73 +63,43 @@ struct GroupSum::State {
     if (former != nullptr && group.rank() == 0) fill_with_poison(former, options.operand_bytes);
   }
 
-  IndexRange own() const { return partition.ranges[static_cast<size_t>(group.rank())]; }
+  const std::vector<IndexRange>& own_subtrees() const {
+    return schedule->subtrees[static_cast<size_t>(group.rank())];
+  }
 
   std::byte* by(int rank) {
     return member_metadata.data() + static_cast<size_t>(rank) * round_up(options.member_bytes);
   }
 
-  struct Root {
-    IndexRange leaves;
-    const float* sum;
-  };
-
-  // `roots`: by first leaf. The result of a node lies in `slot`, those of its children in the two
-  // slots of the next level.
-  Operand plan(const IndexRange& node, const std::vector<Root>& roots, size_t slot) {
-    const auto root =
-        std::lower_bound(roots.begin(), roots.end(), node.first,
-                         [](const Root& r, int64_t first) { return r.leaves.first < first; });
-    if (root != roots.end() && root->leaves == node) return {root->sum, 0};
-    const int64_t left = tree_split(node.count);
-    const size_t next = slot / 2 * 2 + 2;
-    const Operand a = plan({node.first, left}, roots, next);
-    const Operand b = plan({node.first + left, node.count - left}, roots, next + 1);
-    add_to(slot, a, b);
-    return {nullptr, slot};
-  }
-
-  void add_to(size_t slot, const Operand& left, const Operand& right) {
-    additions.push_back({left, right, slot});
-    slots = std::max(slots, slot + 1);
-  }
-
-  // Plans the ranges, the destinations of partial sums, and the additions.
-  void plan_sum(int64_t n, std::span<const IndexRange> ranges) {
-    leaves = n;
-    partition.ranges.assign(ranges.begin(), ranges.end());
-    partition.partials.clear();
-    for (const IndexRange& range : ranges)
-      partition.partials.push_back(tree.roots(n, range).size());
-    exchange->begin(partition);
+  void follow(std::shared_ptr<const SumSchedule> next) {
+    given = std::move(next);
+    schedule = tree.order() == TreeReduction::Order::tree
+                   ? given
+                   : std::make_shared<SumSchedule>(SumSchedule::by_rank(given->ranges));
+    if (group.size() == 1) return;
+    exchange->begin(schedule);
     partials.clear();
-    for (size_t i = 0; i < tree.roots(n, own()).size(); ++i) {
-      partials.push_back(exchange->partial(i));
-    }
+    for (size_t i = 0; i < own_subtrees().size(); ++i) partials.push_back(exchange->partial(i));
     plan_additions();
   }
 
+  // Slots are the stack of the schedule.
   void plan_additions() {
-    std::vector<Root> roots;
-    for (int r = 0; r < group.size(); ++r) {
-      size_t number = 0;
-      for (const IndexRange& root : tree.roots(leaves, partition.ranges[static_cast<size_t>(r)])) {
-        roots.push_back({root, exchange->operand(r, number++)});
-      }
-    }
     additions.clear();
     slots = 0;
-    if (options.order == TreeReduction::Order::tree && tree.order() == options.order) {
-      std::sort(roots.begin(), roots.end(),
-                [](const Root& a, const Root& b) { return a.leaves.first < b.leaves.first; });
-      top = plan({0, leaves}, roots, 0);
-      return;
+    std::vector<Operand> stack;
+    for (const SumSchedule::Term& term : schedule->terms) {
+      stack.push_back({exchange->operand(term.rank, term.number), 0});
+      for (int k = 0; k < term.additions; ++k) {
+        const Operand right = stack.back();
+        stack.pop_back();
+        const size_t slot = stack.size() - 1;
+        additions.push_back({stack.back(), right, slot});
+        stack.back() = {nullptr, slot};
+        slots = std::max(slots, slot + 1);
+      }
     }
-    top = {roots[0].sum, 0};
-    for (size_t i = 1; i < roots.size(); ++i) {
-      add_to(i % 2, top, {roots[i].sum, 0});
-      top = {nullptr, i % 2};
-    }
+    top = stack.back();
   }
 
   // Computes the tree's upper part for some elements of the slice.
@@ -185,24 +154,18 @@ GroupSum::GroupSum(Group& group, ThreadPool& pool, const GroupSumOptions& option
 
 GroupSum::~GroupSum() = default;
 
-void GroupSum::begin(int64_t leaves, std::span<const IndexRange> ranges) {
+void GroupSum::begin(std::shared_ptr<const SumSchedule> schedule) {
   State& s = *state_;
-  if (leaves > s.options.most_leaves || ranges.size() != static_cast<size_t>(s.group.size())) {
-    throw InvalidArgument("[group] a sum over " + std::to_string(leaves) +
+  const size_t members = schedule->ranges.size();
+  if (schedule->leaves > s.options.most_leaves || members != static_cast<size_t>(s.group.size())) {
+    throw InvalidArgument("[group] a sum over " + std::to_string(schedule->leaves) +
                           " leaves exceeds the planned number");
   }
   ++s.begun;
-  if (s.group.size() == 1) {
-    s.leaves = leaves;
-    s.tree.begin(leaves);
-    return;
-  }
-  const std::vector<IndexRange>& known = s.partition.ranges;
-  const bool same =
-      leaves == s.leaves && std::equal(ranges.begin(), ranges.end(), known.begin(), known.end());
-  if (!same) s.plan_sum(leaves, ranges);
+  if (schedule != s.given) s.follow(std::move(schedule));
+  if (s.group.size() == 1) return s.tree.begin(s.schedule->leaves);
   if (poison() != Poison::none) s.fill_former_operands();
-  if (s.own().count > 0) s.tree.begin(leaves, s.own(), s.partials);
+  if (!s.own_subtrees().empty()) s.tree.begin(s.own_subtrees(), s.partials);
 }
 
 std::byte* GroupSum::leaf(int64_t leaf) {
@@ -219,10 +182,10 @@ void GroupSum::add(int64_t leaf, const float* values) { state_->tree.add(leaf, v
 std::vector<GroupSum::Partial> GroupSum::partials() const {
   const State& s = *state_;
   if (s.tree.order() != TreeReduction::Order::tree) return {};
-  if (s.group.size() == 1) return {{{0, s.leaves}, s.tree.result()}};
+  if (s.group.size() == 1) return {{{0, s.schedule->leaves}, s.tree.result()}};
   std::vector<Partial> partials;
-  for (const IndexRange& root : s.tree.roots(s.leaves, s.own())) {
-    partials.push_back({root, s.partials[partials.size()]});
+  for (const IndexRange& subtree : s.own_subtrees()) {
+    partials.push_back({subtree, s.partials[partials.size()]});
   }
   return partials;
 }

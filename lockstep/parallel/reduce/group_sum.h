@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "lockstep/base/numeric/index_range.h"
@@ -38,9 +37,9 @@ class GroupSum {
   GroupSum(Group& group, ThreadPool& pool, const GroupSumOptions& options);
   ~GroupSum();
 
-  // Begins a sum over the ranges of all members, by rank. This member's leaves are passed to leaf()
-  // and add(), which are thread-safe.
-  void begin(int64_t leaves, std::span<const IndexRange> ranges);
+  // Begins a sum over the leaves of all members. This member's leaves are passed to leaf() and
+  // add(), which are thread-safe.
+  void begin(std::shared_ptr<const SumSchedule> schedule);
   // The additional bytes of a leaf of this member, for writing.
   std::byte* leaf(int64_t leaf);
   void add(int64_t leaf, const float* values);

@@ -1,4 +1,4 @@
-// The fixed tree (see tree.h) over states of any type.
+// The fixed tree (schedule.h) over states of any type.
 #pragma once
 
 #include <cstdint>
@@ -6,12 +6,10 @@
 #include <map>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/numeric/index_range.h"
 #include "lockstep/base/threads/mutex.h"
-#include "lockstep/parallel/reduce/tree.h"
+#include "lockstep/parallel/reduce/schedule.h"
 
 namespace lockstep {
 
@@ -23,36 +21,29 @@ class MergeTree {
   // Merges the right state into the left one. Called without locks, by several threads.
   using Merge = std::function<void(State& left, State& right)>;
 
-  MergeTree(int64_t leaves, Merge merge) : leaves_(leaves), merge_(std::move(merge)) {
+  MergeTree(int64_t leaves, Merge merge)
+      : nodes_(sum_terms({0, leaves})), merge_(std::move(merge)) {
     if (leaves < 1) throw InvalidArgument("[tree] at least one leaf is required");
   }
 
   // Adds the state of leaf number `leaf`; once for each leaf.
   void add(int64_t leaf, State state) {
-    std::vector<IndexRange> path{{0, leaves_}};  // from the root down to the leaf
-    while (path.back().count > 1) {
-      const IndexRange at = path.back();
-      const int64_t left = tree_split(at.count);
-      path.push_back(leaf < at.first + left ? IndexRange{at.first, left}
-                                            : IndexRange{at.first + left, at.count - left});
-    }
-    for (size_t depth = path.size() - 1; depth > 0; --depth) {
-      const IndexRange parent = path[depth - 1];
-      const bool is_left = path[depth].first == parent.first;
+    SumNodes::Parent at = nodes_.of_terms[static_cast<size_t>(leaf)];
+    while (at.addition >= 0) {
       std::optional<State> sibling;
       {
         const MutexLock lock(mutex_);
-        const auto key = std::pair{parent.first, parent.count};
-        const auto found = waiting_.find(key);
+        const auto found = waiting_.find(at.addition);
         if (found == waiting_.end()) {
-          waiting_.emplace(key, std::move(state));
+          waiting_.emplace(at.addition, std::move(state));
           return;
         }
         sibling = std::move(found->second);
         waiting_.erase(found);
       }
-      if (!is_left) std::swap(state, *sibling);
+      if (!at.left) std::swap(state, *sibling);
       merge_(state, *sibling);
+      at = nodes_.of_additions[static_cast<size_t>(at.addition)];
     }
     const MutexLock lock(mutex_);
     result_ = std::move(state);
@@ -66,11 +57,10 @@ class MergeTree {
   }
 
  private:
-  int64_t leaves_;
+  const SumNodes nodes_;
   Merge merge_;
   Mutex mutex_;
-  // By their parent node.
-  std::map<std::pair<int64_t, int64_t>, State> waiting_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::map<int, State> waiting_ LOCKSTEP_GUARDED_BY(mutex_);  // by the addition that takes it
   std::optional<State> result_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 

@@ -203,11 +203,11 @@ std::vector<int> divide_update_ranges(std::span<const int64_t> sizes,
   return workers;
 }
 
-const std::vector<IndexRange>& Partitions::of(int64_t leaves) {
+std::shared_ptr<const SumSchedule> SumSchedules::of(int64_t leaves) {
   const MutexLock lock(mutex_);
-  const auto found = partitions_.find(leaves);
-  if (found != partitions_.end()) return found->second;
-  return partitions_.emplace(leaves, partition_shards(leaves, loads_)).first->second;
+  std::shared_ptr<const SumSchedule>& schedule = schedules_[leaves];
+  if (!schedule) schedule = std::make_shared<SumSchedule>(partition_shards(leaves, loads_));
+  return schedule;
 }
 
 }  // namespace lockstep

@@ -3,13 +3,14 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "lockstep/base/numeric/index_range.h"
 #include "lockstep/base/threads/mutex.h"
-#include "lockstep/parallel/reduce/tree.h"
+#include "lockstep/parallel/reduce/schedule.h"
 
 namespace lockstep {
 
@@ -31,17 +32,17 @@ std::vector<int> divide_update_ranges(std::span<const int64_t> sizes,
 // The number of partial sums of a range: complete_subtrees(leaves, range).size().
 int64_t partial_sums(int64_t leaves, const IndexRange& range);
 
-// Partitions for the same loads by number of leaves, each computed once. Thread-safe.
-class Partitions {
+// The schedules of sums for the same loads by number of leaves, each made once. Thread-safe.
+class SumSchedules {
  public:
-  explicit Partitions(std::vector<double> loads) : loads_(std::move(loads)) {}
-  // Throws what partition_shards() throws. The result is valid as long as this object.
-  const std::vector<IndexRange>& of(int64_t leaves) LOCKSTEP_EXCLUDES(mutex_);
+  explicit SumSchedules(std::vector<double> loads) : loads_(std::move(loads)) {}
+  // Throws what partition_shards() throws.
+  std::shared_ptr<const SumSchedule> of(int64_t leaves) LOCKSTEP_EXCLUDES(mutex_);
 
  private:
   const std::vector<double> loads_;
   Mutex mutex_;
-  std::map<int64_t, std::vector<IndexRange>> partitions_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::map<int64_t, std::shared_ptr<const SumSchedule>> schedules_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep

@@ -36,7 +36,9 @@ class Windows final : public SumExchange {
         member_offset_(round_up(options.leaf_bytes) * static_cast<size_t>(options.most_leaves)),
         own_(slice_of(options.count, group.rank(), group.size())) {}
 
-  void begin(const SumPartition& partition) override { partition_ = partition; }
+  void begin(std::shared_ptr<const SumSchedule> schedule) override {
+    schedule_ = std::move(schedule);
+  }
 
   float* partial(size_t number) override { return partial_of(group_.rank(), number); }
 
@@ -51,18 +53,18 @@ class Windows final : public SumExchange {
     const size_t width = round_up(options_.leaf_bytes), by = round_up(options_.member_bytes);
     const auto rank = static_cast<size_t>(group_.rank());
     way_of(group_.rank()) = way;
-    const IndexRange own = words_of(partition_.ranges[rank], width);
+    const IndexRange own = words_of(schedule_->ranges[rank], width);
     std::byte* const window = group_.window(group_.rank());
     if (own.count > 0) std::memcpy(window + own.first, leaf_metadata.data() + own.first, own.count);
     if (by > 0) std::memcpy(window + member_offset_, member_metadata.data() + rank * by, by);
     group_.barrier(limit);
-    for (size_t r = 0; r < partition_.ranges.size(); ++r) {
+    for (size_t r = 0; r < schedule_->ranges.size(); ++r) {
       if (r == rank) continue;
       if (way_of(static_cast<int>(r)) != way) {
         throw InternalError("[group] members compute a sum in different ways");
       }
       const std::byte* const theirs = group_.window(static_cast<int>(r));
-      const IndexRange w = words_of(partition_.ranges[r], width);
+      const IndexRange w = words_of(schedule_->ranges[r], width);
       if (w.count > 0) std::memcpy(leaf_metadata.data() + w.first, theirs + w.first, w.count);
       if (by > 0) std::memcpy(member_metadata.data() + r * by, theirs + member_offset_, by);
     }
@@ -107,7 +109,7 @@ class Windows final : public SumExchange {
   const GroupSumOptions options_;
   const size_t member_offset_;
   const IndexRange own_;
-  SumPartition partition_;
+  std::shared_ptr<const SumSchedule> schedule_;
 };
 
 class Messages final : public SumExchange {
@@ -118,10 +120,10 @@ class Messages final : public SumExchange {
         width_(round_up(options.count * sizeof(float)) / sizeof(float)),
         own_(slice_of(options.count, group.rank(), group.size())) {}
 
-  void begin(const SumPartition& partition) override {
-    partition_ = partition;
-    const auto n = partition.ranges.size();
-    partials_.resize(width_ * partition.partials[rank()]);
+  void begin(std::shared_ptr<const SumSchedule> schedule) override {
+    schedule_ = std::move(schedule);
+    const auto n = schedule_->ranges.size();
+    partials_.resize(width_ * schedule_->subtrees[rank()].size());
     slice_.resize(static_cast<size_t>(own_.count));
     to_.assign(n, 0);
     from_.assign(n, 0);
@@ -154,20 +156,20 @@ class Messages final : public SumExchange {
   void scatter(SumWay, std::span<std::byte> leaf_metadata, std::span<std::byte> member_metadata,
                const TimeLimit& limit) override {
     const size_t width = round_up(options_.leaf_bytes), by = round_up(options_.member_bytes);
-    const IndexRange own = words_of(partition_.ranges[rank()], width);
+    const IndexRange own = words_of(schedule_->ranges[rank()], width);
     std::byte* to = sent_.data();
-    for (size_t r = 0; r < partition_.ranges.size(); ++r) {
+    for (size_t r = 0; r < schedule_->ranges.size(); ++r) {
       const IndexRange s = theirs(r);
-      for (size_t i = 0; i < partition_.partials[rank()]; ++i) {
+      for (size_t i = 0; i < schedule_->subtrees[rank()].size(); ++i) {
         to = put(to, partial(i) + s.first, float_bytes(s));
       }
       to = put(to, leaf_metadata.data() + own.first, own.count);
       to = put(to, member_metadata.data() + rank() * by, by);
     }
     group_.all_to_all(sent_, to_, received_, from_, limit);
-    for (size_t r = 0; r < partition_.ranges.size(); ++r) {
+    for (size_t r = 0; r < schedule_->ranges.size(); ++r) {
       const std::byte* const from = received_.data() + firsts_[r] + partial_bytes(r, own_);
-      const IndexRange w = words_of(partition_.ranges[r], width);
+      const IndexRange w = words_of(schedule_->ranges[r], width);
       put(leaf_metadata.data() + w.first, from, w.count);
       put(member_metadata.data() + r * by, from + w.count, by);
     }
@@ -186,10 +188,10 @@ class Messages final : public SumExchange {
     return slice_of(options_.count, static_cast<int>(member), group_.size());
   }
   size_t partial_bytes(size_t member, const IndexRange& of) const {
-    return partition_.partials[member] * float_bytes(of);
+    return schedule_->subtrees[member].size() * float_bytes(of);
   }
   size_t words_bytes(size_t member) const {
-    return words_of(partition_.ranges[member], round_up(options_.leaf_bytes)).count +
+    return words_of(schedule_->ranges[member], round_up(options_.leaf_bytes)).count +
            round_up(options_.member_bytes);
   }
   static std::byte* put(std::byte* to, const void* from, size_t bytes) {
@@ -201,7 +203,7 @@ class Messages final : public SumExchange {
   const GroupSumOptions options_;
   const size_t width_;  // distance between partial sums, in floats
   const IndexRange own_;
-  SumPartition partition_;
+  std::shared_ptr<const SumSchedule> schedule_;
   std::vector<float> partials_, slice_, sum_;
   std::vector<std::byte> sent_, received_;
   // Bytes to each member, bytes from it, their offsets, and the size of each member's slice.

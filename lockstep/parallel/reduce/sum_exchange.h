@@ -17,12 +17,6 @@ namespace lockstep {
 // of 1,024 except for the last.
 IndexRange slice_of(size_t count, int rank, int size);
 
-// The range of leaves of each member, and the number of partial sums of each.
-struct SumPartition {
-  std::vector<IndexRange> ranges;
-  std::vector<size_t> partials;
-};
-
 // What members exchange in a sum: partial sums, or operands from which each of them computes its
 // update ranges of the sum (see GroupSum::operands()).
 enum class SumWay : uint32_t { partial_sums, update_ranges };
@@ -42,7 +36,7 @@ class SumExchange {
   virtual ~SumExchange() = default;
 
   // Must be called before the functions below. Addresses stay valid until the next call.
-  virtual void begin(const SumPartition& partition) = 0;
+  virtual void begin(std::shared_ptr<const SumSchedule> schedule) = 0;
   // Destination of this member's partial sum, all elements.
   virtual float* partial(size_t number) = 0;
   // This member's slice of any member's partial sum, from the slice's first element. The contents

@@ -1,7 +1,7 @@
 #include "lockstep/parallel/reduce/tree.h"
 
+#include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cstring>
 #include <deque>
 #include <string>
@@ -14,40 +14,6 @@
 
 namespace lockstep {
 
-int64_t tree_split(int64_t n) {
-  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(n - 1)));
-}
-
-namespace {
-
-void add_subtrees(const IndexRange& node, const IndexRange& range, std::vector<IndexRange>& found) {
-  const int64_t end = node.first + node.count, range_end = range.first + range.count;
-  if (node.first >= range_end || end <= range.first) return;
-  if (node.first >= range.first && end <= range_end) {
-    found.push_back(node);
-    return;
-  }
-  const int64_t left = tree_split(node.count);
-  add_subtrees({node.first, left}, range, found);
-  add_subtrees({node.first + left, node.count - left}, range, found);
-}
-
-}  // namespace
-
-std::vector<IndexRange> complete_subtrees(int64_t leaves, const IndexRange& range) {
-  std::vector<IndexRange> found;
-  if (leaves > 0 && range.count > 0) add_subtrees({0, leaves}, range, found);
-  return found;
-}
-
-double tree_sum(std::span<const double> values) {
-  const auto n = static_cast<int64_t>(values.size());
-  if (n == 0) return 0;
-  if (n == 1) return values[0];
-  const auto left = static_cast<size_t>(tree_split(n));
-  return tree_sum(values.first(left)) + tree_sum(values.subspan(left));
-}
-
 namespace {
 
 // A deliberate error, to verify that the reproducibility tests detect it.
@@ -57,11 +23,10 @@ constexpr bool kBreakTheLaw = true;
 constexpr bool kBreakTheLaw = false;
 #endif
 
-// An inner node. The sibling that arrives first waits in `waiting`.
+// An addition. The operand that arrives first waits.
 struct Node {
-  int parent = -1;  // -1: a root, whose sum is written to `to`
-  float* to = nullptr;
-  bool is_left = false;  // whether it is its parent's left child
+  SumNodes::Parent parent;
+  float* to = nullptr;  // without a parent: where the sum is written
   std::atomic<float*> waiting{nullptr};
 };
 
@@ -73,64 +38,57 @@ struct TreeReduction::State {
   size_t count;
   Order order;
   Memory result;  // made when it is needed
-  // The expected leaves: those of a range, as one tree for each root.
-  int64_t leaves = 0;
-  IndexRange range;
-  std::vector<IndexRange> roots;
-  std::vector<float*> targets;   // by root
-  std::deque<Node> nodes;        // inner nodes
-  std::vector<int> root_nodes;   // by root; -1: a single leaf
-  std::vector<int> leaf_parent;  // by leaf of the range
-  std::vector<bool> leaf_left;
-  std::vector<float*> leaf_to;  // for single leaves
+  // The expected leaves: those of subtrees, one after another.
+  std::vector<IndexRange> subtrees;
+  int64_t first = 0, leaves = 0;
+  std::vector<float*> targets;  // by subtree
+  std::deque<Node> nodes;       // by addition
+  std::vector<SumNodes::Parent> leaf_parents;
+  std::vector<float*> leaf_to;  // of subtrees of one leaf
   Mutex mutex;
   std::vector<Memory> memory LOCKSTEP_GUARDED_BY(mutex);
   std::vector<float*> free LOCKSTEP_GUARDED_BY(mutex);
   int64_t arrived LOCKSTEP_GUARDED_BY(mutex) = 0;  // where leaves are added in order of arrival
 
-  void build(int64_t first, int64_t n, int parent, bool is_left) {
-    if (n == 1) {
-      leaf_parent[static_cast<size_t>(first - range.first)] = parent;
-      leaf_left[static_cast<size_t>(first - range.first)] = is_left;
-      return;
+  void build() {
+    first = subtrees.front().first;
+    leaves = subtrees.back().end() - first;
+    nodes.clear();
+    leaf_parents.clear();
+    for (const IndexRange& subtree : subtrees) {
+      const SumNodes own(sum_terms(subtree));
+      const int before = static_cast<int>(nodes.size());
+      const auto numbered = [&](SumNodes::Parent parent) {
+        if (parent.addition >= 0) parent.addition += before;
+        return parent;
+      };
+      for (const auto& parent : own.of_terms) leaf_parents.push_back(numbered(parent));
+      for (const auto& parent : own.of_additions) nodes.emplace_back().parent = numbered(parent);
     }
-    const int me = static_cast<int>(nodes.size());
-    nodes.emplace_back();
-    nodes.back().parent = parent;
-    nodes.back().is_left = is_left;
-    const int64_t left = tree_split(n);
-    build(first, left, me, true);
-    build(first + left, n - left, me, false);
+    leaf_to.assign(static_cast<size_t>(leaves), nullptr);
   }
 
-  void begin(int64_t all, const IndexRange& own, std::span<float* const> partials) {
+  void begin(std::span<const IndexRange> wanted, std::span<float* const> partials) {
     // After a failed step some nodes may still hold arrays.
     for (auto& node : nodes) give(node.waiting.exchange(nullptr));
     forget_arrived();
-    if (all != leaves || own != range) {
-      leaves = all;
-      range = own;
-      roots = order == Order::tree ? complete_subtrees(all, own) : std::vector<IndexRange>{own};
-      nodes.clear();
-      leaf_parent.assign(static_cast<size_t>(own.count), -1);
-      leaf_left.assign(static_cast<size_t>(own.count), false);
-      leaf_to.assign(static_cast<size_t>(own.count), nullptr);
-      root_nodes.clear();
-      for (const IndexRange& root : roots) {
-        root_nodes.push_back(root.count > 1 ? static_cast<int>(nodes.size()) : -1);
-        build(root.first, root.count, -1, false);
-      }
+    if (!std::ranges::equal(wanted, subtrees)) {
+      subtrees.assign(wanted.begin(), wanted.end());
+      build();
     }
-    if (partials.size() != roots.size()) {
-      throw InvalidArgument("[tree] " + std::to_string(roots.size()) +
+    if (partials.size() != subtrees.size()) {
+      throw InvalidArgument("[tree] " + std::to_string(subtrees.size()) +
                             " partial sums, memory for " + std::to_string(partials.size()));
     }
     targets.assign(partials.begin(), partials.end());
-    for (size_t r = 0; r < roots.size(); ++r) {
-      if (root_nodes[r] >= 0) {
-        nodes[static_cast<size_t>(root_nodes[r])].to = partials[r];
+    // The last addition of a subtree completes it.
+    size_t node = 0;
+    for (size_t i = 0; i < subtrees.size(); ++i) {
+      node += static_cast<size_t>(subtrees[i].count) - 1;
+      if (subtrees[i].count > 1) {
+        nodes[node - 1].to = partials[i];
       } else {
-        leaf_to[static_cast<size_t>(roots[r].first - range.first)] = partials[r];
+        leaf_to[static_cast<size_t>(subtrees[i].first - first)] = partials[i];
       }
     }
   }
@@ -159,7 +117,7 @@ struct TreeReduction::State {
     } else {
       kernels::functions_for({}).add(sum, values, sum, count, nullptr);
     }
-    return ++arrived == range.count;
+    return ++arrived == leaves;
   }
 
   void give(float* buffer) LOCKSTEP_EXCLUDES(mutex) {
@@ -175,22 +133,14 @@ TreeReduction::~TreeReduction() = default;
 
 void TreeReduction::begin(int64_t leaves) {
   if (leaves < 1) throw InvalidArgument("[tree] at least one leaf is required");
-  float* const whole[] = {result()};
-  state_->begin(leaves, {0, leaves}, whole);
+  const IndexRange all{0, leaves};
+  float* const sum = result();
+  state_->begin({&all, 1}, {&sum, 1});
 }
 
-void TreeReduction::begin(int64_t leaves, const IndexRange& range,
-                          std::span<float* const> partials) {
-  if (range.first < 0 || range.count < 1 || range.first + range.count > leaves) {
-    throw InvalidArgument("[tree] the index range is not within " + std::to_string(leaves) +
-                          " leaves");
-  }
-  state_->begin(leaves, range, partials);
-}
-
-std::vector<IndexRange> TreeReduction::roots(int64_t leaves, const IndexRange& range) const {
-  if (order() == Order::tree) return complete_subtrees(leaves, range);
-  return range.count > 0 ? std::vector<IndexRange>{range} : std::vector<IndexRange>{};
+void TreeReduction::begin(std::span<const IndexRange> subtrees, std::span<float* const> partials) {
+  if (subtrees.empty()) throw InvalidArgument("[tree] at least one leaf is required");
+  state_->begin(subtrees, partials);
 }
 
 TreeReduction::Order TreeReduction::order() const { return state_->order; }
@@ -207,13 +157,12 @@ bool TreeReduction::add(int64_t leaf, const float* values) {
   State& s = *state_;
   if (s.order == Order::of_arrival) return s.add_as_it_comes(values);
   const auto sum_into = kernels::functions_for({}).add;
-  const auto index = static_cast<size_t>(leaf - s.range.first);
-  int at = s.leaf_parent[index];
-  bool is_left = s.leaf_left[index];
+  const auto index = static_cast<size_t>(leaf - s.first);
+  SumNodes::Parent at = s.leaf_parents[index];
   const float* mine = values;
   float* owned = nullptr;  // the array of `mine`, unless that is the caller's
-  while (at >= 0) {
-    Node& node = s.nodes[static_cast<size_t>(at)];
+  while (at.addition >= 0) {
+    Node& node = s.nodes[static_cast<size_t>(at.addition)];
     float* other = node.waiting.load(std::memory_order_acquire);
     if (!other) {
       if (!owned) {
@@ -226,19 +175,18 @@ bool TreeReduction::add(int64_t leaf, const float* values) {
       }
     }
     node.waiting.store(nullptr, std::memory_order_relaxed);
-    float* const to = node.parent < 0 ? node.to : other;
-    sum_into(is_left ? mine : other, is_left ? other : mine, to, s.count, nullptr);
+    float* const to = node.parent.addition < 0 ? node.to : other;
+    sum_into(at.left ? mine : other, at.left ? other : mine, to, s.count, nullptr);
     s.give(owned);
     owned = other;
     mine = other;
-    is_left = node.is_left;
     at = node.parent;
-    if (at < 0) {
+    if (at.addition < 0) {
       s.give(owned);
       return true;
     }
   }
-  std::memcpy(s.leaf_to[index], values, s.count * sizeof(float));  // a single leaf that is a root
+  std::memcpy(s.leaf_to[index], values, s.count * sizeof(float));  // a subtree of one leaf
   return true;
 }
 

@@ -1,6 +1,4 @@
-// The fixed tree: sums whose bits do not depend on which worker computed the terms, or when.
-//
-// Leaves are shards in order. A node over n leaves splits at the largest power of two below n.
+// Sums of arrays by the fixed tree (schedule.h), over leaves that arrive in any order.
 #pragma once
 
 #include <cstddef>
@@ -10,18 +8,9 @@
 #include <vector>
 
 #include "lockstep/base/numeric/index_range.h"
+#include "lockstep/parallel/reduce/schedule.h"
 
 namespace lockstep {
-
-// Largest power of two below n, for n >= 2.
-int64_t tree_split(int64_t n);
-
-// The largest subtrees of the tree over `leaves` that lie within `range`, in order: the
-// sums that a worker with only this range can compute.
-std::vector<IndexRange> complete_subtrees(int64_t leaves, const IndexRange& range);
-
-// Sum of values by the fixed tree, in double; 0 for no values.
-double tree_sum(std::span<const double> values);
 
 // Sums arrays of floats over leaves that arrive in any order, from any thread. The thread that adds
 // the second of two siblings sums them and continues upwards, so that few arrays are kept at a
@@ -38,11 +27,9 @@ class TreeReduction {
 
   // Begins a sum over `leaves` >= 1 leaves. No add() of an earlier sum may be running.
   void begin(int64_t leaves);
-  // The same if only the leaves of `range` will be added. The sums of roots() are written to
-  // `partials`, in order. result() is not modified.
-  void begin(int64_t leaves, const IndexRange& range, std::span<float* const> partials);
-  // The partial sums of a range: its complete_subtrees(), or a single one for Order::of_arrival.
-  std::vector<IndexRange> roots(int64_t leaves, const IndexRange& range) const;
+  // The same for the leaves of these subtrees alone, one after another: see SumSchedule::subtrees.
+  // The sum of each is written to its partial sum. result() is not modified.
+  void begin(std::span<const IndexRange> subtrees, std::span<float* const> partials);
   // Adds leaf number `leaf`, once for each leaf. Thread-safe. Returns true if this call completed
   // the sum or a partial sum.
   bool add(int64_t leaf, const float* values);

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "lockstep/engine/nn/loss.h"
-#include "lockstep/parallel/reduce/tree.h"
+#include "lockstep/parallel/reduce/schedule.h"
 
 namespace lockstep {
 

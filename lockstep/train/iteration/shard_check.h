@@ -12,7 +12,7 @@
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/index_range.h"
-#include "lockstep/parallel/reduce/tree.h"
+#include "lockstep/parallel/reduce/schedule.h"
 
 namespace lockstep {
 

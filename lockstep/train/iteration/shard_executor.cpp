@@ -16,7 +16,7 @@ ShardExecutor::ShardExecutor(const Network& network, ShardProgram& program,
       program_(program),
       options_(options),
       group_(std::move(LocalGroup::of_threads({.size = 1})[0])),
-      partitions_(std::make_shared<Partitions>(std::vector<double>{1})) {
+      schedules_(std::make_shared<SumSchedules>(std::vector<double>{1})) {
   for (size_t i = 0; i < kSlots; ++i) slots_[i].slot = i;
 }
 
@@ -33,18 +33,16 @@ void ShardExecutor::prepare(int64_t rows) {
   layout_version_ = program_.layout_version();
   make_sum();
   has_sum_ = true;
-  ++sum_version_;
 }
 
 void ShardExecutor::join(std::shared_ptr<Group> group, std::vector<double> loads, double limit) {
   abandon();
   group_ = std::move(group);
-  partitions_ = std::make_shared<Partitions>(std::move(loads));
+  schedules_ = std::make_shared<SumSchedules>(std::move(loads));
   limit_ = limit;
   if (!has_sum_) return;
   joined();
   make_sum();
-  ++sum_version_;
 }
 
 bool ShardExecutor::is_alone(int64_t iteration, int64_t shard) const {
@@ -66,9 +64,9 @@ ShardIteration& ShardExecutor::begin(int64_t rows, int64_t iteration) {
   ShardIteration& it = slots_[newest_];
   it.number = iteration;
   it.shards = cut_into_shards(rows, options_.shard_size);
-  it.partition = partitions_->of(static_cast<int64_t>(it.shards.size()));
-  it.own = it.partition[static_cast<size_t>(group_->rank())];
-  it.check = check_due(iteration, options_.check_frequency, it.partition);
+  it.schedule = schedules_->of(static_cast<int64_t>(it.shards.size()));
+  it.own = it.schedule->ranges[static_cast<size_t>(group_->rank())];
+  it.check = check_due(iteration, options_.check_frequency, it.schedule->ranges);
   it.repeats = it.check ? it.check->times(group_->rank()) : 0;
   under_way_.push_back(newest_);
   try {
@@ -85,8 +83,8 @@ bool ShardExecutor::compute_besides(int64_t rows, int64_t iteration,
                                     const std::function<void(const ShardTask&)>& compute) {
   prepare(rows);
   const std::vector<IndexRange> shards = cut_into_shards(rows, options_.shard_size);
-  const std::vector<IndexRange>& partition = partitions_->of(static_cast<int64_t>(shards.size()));
-  const IndexRange own = partition[static_cast<size_t>(group_->rank())];
+  const auto schedule = schedules_->of(static_cast<int64_t>(shards.size()));
+  const IndexRange own = schedule->ranges[static_cast<size_t>(group_->rank())];
   if (own.count == 0) return false;
   note(0, own.first);
   compute({.iteration = iteration,
@@ -117,7 +115,7 @@ void ShardExecutor::exchange_summaries(const ShardIteration& it, const TimeLimit
   const auto all = group_->gather_each(program_.encode_summaries(it.own), limit);
   for (size_t r = 0; r < all.size(); ++r) {
     if (static_cast<int>(r) != group_->rank()) {
-      program_.decode_summaries(it.partition[r], all[r]);
+      program_.decode_summaries(it.schedule->ranges[r], all[r]);
     }
   }
 }

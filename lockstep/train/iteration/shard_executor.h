@@ -4,7 +4,7 @@
 //
 //   executor.begin(rows, iteration);   // the program has the mini-batch
 //   const ShardIteration& done = executor.finish();
-//   ... executor.gradient_sum(), executor.summary(done, shard) ...
+//   ... executor.summary(done, shard), and the sum of gradients (host_sum.h, devices/device_sum.h)
 //
 // The trainer (training_iteration.h) and custom loops (custom_loop.h) use it.
 #pragma once
@@ -39,28 +39,16 @@ struct ShardExecutorOptions {
 
 // An iteration. Valid from begin() until the third begin() after it.
 struct ShardIteration {
-  int64_t number = 0;                 // of the iteration, from 1
-  std::vector<IndexRange> shards;     // observations of each shard
-  std::vector<IndexRange> partition;  // shards of each member, by rank
-  IndexRange own;                     // shards of this member
+  int64_t number = 0;              // of the iteration, from 1
+  std::vector<IndexRange> shards;  // observations of each shard
+  // The shards of each member, and the additions of the sum over all.
+  std::shared_ptr<const SumSchedule> schedule;
+  IndexRange own;  // shards of this member
   std::optional<ShardCheck> check;
   int64_t repeats = 0;  // computations by this member for the check only
   size_t slot = 0;      // in [0, ShardExecutor::kSlots)
 
   int64_t observations() const { return shards.back().end(); }
-};
-
-// Update ranges of a sum of gradients that are not computed yet.
-class UnfinishedSum {
- public:
-  virtual ~UnfinishedSum() = default;
-  virtual int64_t update_ranges() const = 0;
-  // The elements of a range, row-major. Each element belongs to one range.
-  virtual std::vector<ParameterPart> parts(int64_t range) const = 0;
-  // Threads give the sums of each update range to `user`, block by block. Then the same thread
-  // calls then(range, thread). gradient_sum() is not written.
-  virtual void compute(GradientUser& user,
-                       const std::function<void(int64_t range, int thread)>& then) = 0;
 };
 
 // One thread at a time.
@@ -83,7 +71,7 @@ class ShardExecutor {
   void join(std::shared_ptr<Group> group, std::vector<double> loads, double limit);
   Group& group() const { return *group_; }
   // The shards of each member by the number of shards. A later join() makes another object.
-  std::shared_ptr<Partitions> partitions() const { return partitions_; }
+  std::shared_ptr<SumSchedules> schedules() const { return schedules_; }
   // How sums travel between members if there are several ways ("from GPU to GPU"); else "".
   virtual std::string route() const { return {}; }
   // The sizes that the windows of a group's members need (see GroupSum::window_bytes()).
@@ -133,19 +121,6 @@ class ShardExecutor {
   size_t abandon_from(const ShardIteration& it);
   size_t newest() const { return newest_; }
 
-  // From now on the last part of the sum may be left to the caller of finish(), who then computes
-  // unfinished_sum() instead of reading gradient_sum(). So the caller can use each update range of
-  // the sum while it is in a cache, and without other members the sum is never written to memory.
-  virtual void leave_sum_unfinished(bool leave) { (void)leave; }
-  // After finish(): the update ranges that are left, until the next begin(); null if the sum is
-  // complete.
-  virtual UnfinishedSum* unfinished_sum() { return nullptr; }
-
-  // The sum over all shards of the iteration finished last, in memory of its device: the summed
-  // bytes of the program's gradient_layout(). Other members may read it at the same time; none may
-  // change it. The address changes only when sum_version() does.
-  virtual std::byte* gradient_sum() = 0;
-  uint64_t sum_version() const { return sum_version_; }
   // The summary of a shard of a finished iteration; null if summaries vary in size.
   virtual const std::byte* summary(const ShardIteration& it, int64_t shard) const = 0;
 
@@ -202,13 +177,13 @@ class ShardExecutor {
   ShardProgram& program_;
   const ShardExecutorOptions options_;
   std::shared_ptr<Group> group_;
-  std::shared_ptr<Partitions> partitions_;
+  std::shared_ptr<SumSchedules> schedules_;
   double limit_ = 1;
   Watch watch_;
   std::vector<ShardOfIteration> alone_;
 
   int64_t most_shards_ = 0, most_rows_ = 0;
-  uint64_t layout_version_ = 0, sum_version_ = 0;
+  uint64_t layout_version_ = 0;
   bool has_sum_ = false;
   std::vector<ShardIteration> slots_{kSlots};
   size_t newest_ = 0;

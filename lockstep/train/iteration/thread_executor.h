@@ -3,22 +3,18 @@
 
 #include <atomic>
 #include <chrono>
-#include <exception>
 #include <functional>
-#include <memory>
-#include <optional>
 #include <vector>
 
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/threads/thread_pool.h"
-#include "lockstep/parallel/reduce/group_sum.h"
+#include "lockstep/train/iteration/host_sum.h"
 #include "lockstep/train/iteration/shard_executor.h"
 #include "lockstep/train/profile/iteration_profile.h"
 
 namespace lockstep {
 
-// The gradient sum is in host memory.
-class ThreadExecutor final : public ShardExecutor, private UnfinishedSum {
+class ThreadExecutor final : public ShardExecutor {
  public:
   // `profile`: records the threads' time; null: none. The pool and the profile must stay alive.
   ThreadExecutor(const Network& network, ShardProgram& program, ThreadPool& pool,
@@ -26,9 +22,8 @@ class ThreadExecutor final : public ShardExecutor, private UnfinishedSum {
 
   GroupSumOptions sum_options() const override;
   bool work_meanwhile(std::function<bool(bool ahead)> work) override;
-  void leave_sum_unfinished(bool leave) override { leaves_sum_ = leave; }
-  UnfinishedSum* unfinished_sum() override { return unfinished_ ? this : nullptr; }
-  std::byte* gradient_sum() override;
+  // The sum of gradients over all shards of the iteration finished last.
+  GradientSum& sum() { return sum_; }
   const std::byte* summary(const ShardIteration& it, int64_t shard) const override;
 
  private:
@@ -49,33 +44,9 @@ class ThreadExecutor final : public ShardExecutor, private UnfinishedSum {
   // Whether these shards can be computed together. Checks, shards that are suspected, and tests
   // that change gradients need the gradients of each shard.
   bool can_bundle(const ShardIteration& it, const IndexRange& shards) const;
-  // Whether the members of a group divide the update ranges of the gradients, not only the shards.
-  // All members decide alike.
-  bool can_divide_update_ranges(const ShardIteration& it) const;
-  void set_bundles(const ShardIteration& it, const IndexRange& shards,
-                   const std::vector<GroupSum::Partial>& partials);
+  void set_bundles(const ShardIteration& it, HostSum::Together how);
   // Returns false if the shards must be computed one by one.
   bool compute_bundles();
-  // Chooses the update ranges of this member.
-  void divide_update_ranges(const ShardIteration& it);
-  int64_t update_ranges() const override { return program().bundled()->update_ranges(); }
-  std::vector<ParameterPart> parts(int64_t range) const override {
-    return program().bundled()->gradient_parts(range);
-  }
-  void compute(GradientUser& user,
-               const std::function<void(int64_t range, int thread)>& then) override;
-  // compute() of a member that shares the sum with others.
-  void compute_shared(GradientUser& user,
-                      const std::function<void(int64_t range, int thread)>& then);
-  // Where members share the sum: a part of an update range.
-  float* shared_elements(const ParameterPart& part) const;
-  // In tests: fills the memory of an update range that this member is to compute.
-  void fill_range(int64_t range) const;
-  // Uses an update range that another member has computed.
-  void use_published(int64_t range, GradientUser& user, int thread);
-  // Calls compute_range(i, thread) for [0, count): update ranges of the sum.
-  void for_each_range(int64_t count,
-                      const std::function<void(int64_t i, int thread)>& compute_range);
   // Runs body(i) for [0, count). Shards that must be computed alone come last.
   void for_each(const ShardIteration& it, int64_t count, const Body& body);
   int threads() const;  // that compute shards
@@ -89,16 +60,10 @@ class ThreadExecutor final : public ShardExecutor, private UnfinishedSum {
   ThreadPool& pool_;
   const IterationProfile* const profile_;
   std::function<bool(bool ahead)> meanwhile_;
-  std::unique_ptr<GroupSum> sum_;
   std::vector<std::chrono::steady_clock::time_point> ended_;  // shards, by thread
-  bool leaves_sum_ = false, unfinished_ = false;
-  size_t operand_bytes_ = 0;            // that members share
-  bool divides_update_ranges_ = false;  // in this iteration
-  std::vector<IndexRange> partition_;   // that update ranges are divided by
-  std::vector<int64_t> own_ranges_, ranges_of_others_;
-  std::exception_ptr lost_;  // the failure of the group, after which this member has gone on alone
-  ShardBundles bundles_;     // of the present iteration
-  std::vector<std::byte> repeated_[2];  // summaries of repetitions
+  ShardBundles bundles_;                                      // of the present iteration
+  std::vector<std::byte> repeated_[2];                        // summaries of repetitions
+  HostSum sum_;
 };
 
 }  // namespace lockstep

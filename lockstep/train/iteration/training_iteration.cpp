@@ -13,7 +13,6 @@ namespace lockstep {
 TrainingIteration::TrainingIteration(Parts parts, int64_t mini_batch_size)
     : parts_(std::move(parts)) {
   parts_.executor->prepare(mini_batch_size);
-  parts_.executor->leave_sum_unfinished(parts_.updater->finishes_sums());
   // Packed copies from earlier uses of the network may be out of date.
   parts_.network.packed().pack_all();
   parts_.updater->values_changed();
@@ -50,14 +49,7 @@ int64_t TrainingIteration::depth(int64_t iteration) const {
 
 void TrainingIteration::apply(const UpdateScalars& scalars, size_t slot) {
   fail_point("update", scalars.iteration);
-  std::byte* const sum = parts_.executor->gradient_sum();
-  if (sum != bound_) parts_.updater->bind(sum);
-  bound_ = sum;
-  if (UnfinishedSum* const unfinished = parts_.executor->unfinished_sum()) {
-    parts_.updater->finish_and_apply(*unfinished, scalars);
-  } else {
-    parts_.updater->apply(scalars, slot);
-  }
+  parts_.updater->apply(scalars, slot);
 }
 
 void TrainingIteration::follow(const ShardIteration& it) {

@@ -5,7 +5,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,8 +25,8 @@ class TrainingIteration {
   struct Parts {
     Network& network;
     std::unique_ptr<MiniBatchProgram> program;
-    std::unique_ptr<ShardExecutor> executor;  // of this program
-    std::unique_ptr<Updater> updater;
+    std::unique_ptr<ShardExecutor> executor;         // of this program
+    std::unique_ptr<Updater> updater;                // of the executor's sum
     std::unique_ptr<IterationProfile> profile = {};  // null: no profile is taken
     // Compares a shard of the first mini-batch, which the program has, with another computation of
     // it. Throws if they differ. Empty: nothing is compared.
@@ -76,8 +75,6 @@ class TrainingIteration {
   void give_up();
 
   Parts parts_;
-  // The sum's address, once it is bound: null without parameters.
-  std::optional<std::byte*> bound_;
   std::deque<Begun> begun_;
 };
 

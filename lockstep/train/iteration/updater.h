@@ -5,31 +5,18 @@
 #include <cstdint>
 
 #include "lockstep/base/digest.h"
-#include "lockstep/base/error.h"
 #include "lockstep/train/optimizer/solver.h"
 
 namespace lockstep {
-
-class UnfinishedSum;
 
 // One thread at a time. Slots are those of ShardIteration.
 class Updater {
  public:
   virtual ~Updater() = default;
 
-  // Sets the address of the executor's gradient sum. Called before the first apply(), and again if
-  // the address has changed.
-  virtual void bind(std::byte* gradient_sum) = 0;
-  // Divides the sums, applies the threshold and the solver, and updates the network's packed
-  // copies. On a device it adds the work to the default stream.
+  // Divides the sum of gradients, applies the threshold and the solver, and updates the network's
+  // packed copies. On a device it adds the work to the default stream.
   virtual void apply(const UpdateScalars& scalars, size_t slot) = 0;
-  // Whether it can apply() to a sum whose last part it computes itself.
-  virtual bool finishes_sums() const { return false; }
-  // Same as apply(), for such a sum. The address of the sum is bound.
-  virtual void finish_and_apply(UnfinishedSum& sum, const UpdateScalars& scalars) {
-    (void)sum, (void)scalars;
-    throw InternalError("[training] this updater needs complete sums");
-  }
   // Waits until the device has applied the update.
   virtual void wait() {}
   // Whether apply() itself waits for the device.

@@ -317,11 +317,11 @@ void LocalIterations::join(std::shared_ptr<Group> group, std::vector<double> loa
   // Loads only the rows of this member's shards.
   const auto rows = [rank, shard_size = s.setup.options.shards.size,
                      check_frequency = step().executor().check_frequency(), per_epoch = s.per_epoch,
-                     partitions = step().executor().partitions()](int64_t epoch, int64_t index,
-                                                                  int64_t n) {
+                     schedules = step().executor().schedules()](int64_t epoch, int64_t index,
+                                                                int64_t n) {
     const std::vector<IndexRange> shards = cut_into_shards(n, shard_size);
-    const std::vector<IndexRange>& partition = partitions->of(static_cast<int64_t>(shards.size()));
-    const IndexRange own = partition[static_cast<size_t>(rank)];
+    const auto schedule = schedules->of(static_cast<int64_t>(shards.size()));
+    const IndexRange own = schedule->ranges[static_cast<size_t>(rank)];
     std::vector<IndexRange> wanted;
     const auto add = [&](int64_t from, int64_t count) {
       const IndexRange& first = shards[static_cast<size_t>(from)];
@@ -329,7 +329,7 @@ void LocalIterations::join(std::shared_ptr<Group> group, std::vector<double> loa
       wanted.push_back({first.first, last.end() - first.first});
     };
     if (own.count > 0) add(own.first, own.count);
-    const auto check = check_due(epoch * per_epoch + index + 1, check_frequency, partition);
+    const auto check = check_due(epoch * per_epoch + index + 1, check_frequency, schedule->ranges);
     if (check && check->times(rank) > 0) add(check->shard, 1);
     return wanted;
   };

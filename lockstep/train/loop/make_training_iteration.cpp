@@ -33,9 +33,10 @@ std::unique_ptr<TrainingIteration> make_training_iteration(
       parts.program = std::make_unique<LossProgram>(network, options, inputs, profile, mixed,
                                                     std::move(keeping));
     }
-    parts.executor = std::make_unique<ThreadExecutor>(network, *parts.program, pool, how, profile);
-    parts.updater = std::make_unique<HostUpdater>(network, solver, pool, options,
-                                                  parts.program->gradient_layout(), profile);
+    auto executor = std::make_unique<ThreadExecutor>(network, *parts.program, pool, how, profile);
+    parts.updater =
+        std::make_unique<HostUpdater>(network, solver, pool, options, executor->sum(), profile);
+    parts.executor = std::move(executor);
   } else {
     if (profiler) {
       throw Unsupported("[training] profiles are supported only on the CPU",
@@ -50,11 +51,12 @@ std::unique_ptr<TrainingIteration> make_training_iteration(
       parts.program =
           std::make_unique<DeviceLossProgram>(network, options, inputs, iteration, mixed);
     }
-    parts.executor =
+    auto executor =
         std::make_unique<DeviceExecutor>(network, *parts.program, static_cast<int>(options.streams),
                                          how, loss ? nullptr : iteration);
-    parts.updater = std::make_unique<DeviceUpdater>(network, solver, options,
+    parts.updater = std::make_unique<DeviceUpdater>(network, solver, options, *executor,
                                                     parts.program->gradient_layout(), iteration);
+    parts.executor = std::move(executor);
     if (options.shards.compare_first) {
       parts.compare_first = [&network, &program = *parts.program, options, inputs, loss,
                              notice = std::move(notice)](const MiniBatch& batch,

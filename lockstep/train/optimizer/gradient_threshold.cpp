@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "lockstep/parallel/reduce/tree.h"
+#include "lockstep/parallel/reduce/schedule.h"
 
 namespace lockstep {
 namespace {

@@ -62,10 +62,6 @@ void FunctionProgram::note_branches(const Shard::State& s, bool uses_parameters)
   }
 }
 
-bool FunctionProgram::has_gradient(size_t parameter) const {
-  return bundled_loss_->reached[parameter];
-}
-
 void FunctionProgram::make_sums(int64_t rows) {
   BundledLoss& loss = *bundled_loss_;
   if (!loss.sums.empty()) return;
@@ -73,6 +69,9 @@ void FunctionProgram::make_sums(int64_t rows) {
     key.n = rows;
     loss.sums.emplace_back(plan(key, Use::bundles).plan->shard_sums(), layout_);
   }
+  auto ranges = std::make_shared<UpdateRanges>();
+  for (const ShardSums& sums : loss.sums) sums.add_to(*ranges);
+  loss.ranges = std::move(ranges);
 }
 
 void FunctionProgram::prepare_bundles(const ShardBundles& work, int) {
@@ -80,8 +79,9 @@ void FunctionProgram::prepare_bundles(const ShardBundles& work, int) {
   deviates_ = false;
   make_sums(work.rows.front().count);
   for (ShardSums& sums : bundled_loss_->sums) sums.begin(work);
+  // Sums of parameters that the loss does not depend on are 0, and no update range has them.
   for (size_t p = 0; p < layout_.entries.size(); ++p) {
-    if (has_gradient(p)) continue;
+    if (bundled_loss_->reached[p]) continue;
     const GradientLayout::Entry& entry = layout_.entries[p];
     for (const ShardSubtree& subtree : work.subtrees) {
       std::memset(subtree.sum + entry.offset, 0, entry.spec.bytes());
@@ -131,12 +131,6 @@ size_t FunctionProgram::operand_bytes(std::span<const IndexRange> rows) {
   return bytes;
 }
 
-int64_t FunctionProgram::update_ranges() const {
-  int64_t ranges = 0;
-  for (const ShardSums& sums : bundled_loss_->sums) ranges += sums.update_ranges();
-  return ranges;
-}
-
 std::pair<ShardSums*, int64_t> FunctionProgram::update_range_of(int64_t range) const {
   for (ShardSums& sums : bundled_loss_->sums) {
     if (range < sums.update_ranges()) return {&sums, range};
@@ -153,17 +147,12 @@ void FunctionProgram::add_gradients(int64_t range, int thread) {
   charge(&IterationAccounts::sums);
 }
 
-void FunctionProgram::use_gradients(int64_t range, int thread, GradientUser& user) {
+void FunctionProgram::give_gradients(int64_t range, int thread, GradientSink& sink) {
   const ThreadTimer charge(profile_, thread);
   charge(&IterationAccounts::waiting);
   const auto [sums, number] = update_range_of(range);
-  sums->compute(number, thread, user);
+  sums->compute(number, thread, sink);
   charge(&IterationAccounts::sums);
-}
-
-std::vector<ParameterPart> FunctionProgram::gradient_parts(int64_t range) const {
-  const auto [sums, number] = update_range_of(range);
-  return sums->parts(number);
 }
 
 }  // namespace lockstep

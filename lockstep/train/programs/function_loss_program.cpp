@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/parallel/reduce/tree.h"
+#include "lockstep/parallel/reduce/schedule.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/options/options.h"
 

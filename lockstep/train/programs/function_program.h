@@ -141,9 +141,6 @@ class FunctionProgram final : public ShardProgram, private BundledProgram {
   double loss_of(const ShardTask& task) const { return summary_of(task).loss; }
   // After an iteration: the summaries of the shards of all members of the group.
   const std::vector<FunctionSummary>& summaries() const { return finished().summaries; }
-  // Of an iteration that was computed in bundles: whether the loss depends on the parameter. Sums
-  // of others are 0, and no update range has them.
-  bool has_gradient(size_t parameter) const;
   // Throws Error naming the rows with a non-finite loss. `iteration` is for the message.
   void check_finite(int64_t iteration) const;
   bool is_finite() const;
@@ -225,10 +222,11 @@ class FunctionProgram final : public ShardProgram, private BundledProgram {
   using BranchKey = ForwardStatistics::Key;
   // How a loss can be computed in bundles, as its first shards have shown.
   struct BundledLoss {
-    bool apart = false;               // it cannot
-    std::vector<BranchKey> branches;  // sorted; empty: not known yet
-    std::vector<bool> reached;        // parameters
-    std::deque<ShardSums> sums;       // by branch
+    bool apart = false;                          // it cannot
+    std::vector<BranchKey> branches;             // sorted; empty: not known yet
+    std::vector<bool> reached;                   // parameters
+    std::deque<ShardSums> sums;                  // by branch
+    std::shared_ptr<const UpdateRanges> ranges;  // of all sums
   };
   ShardGradients compute(const ShardTask& task, bool in_bundle);
   // After a shard was computed alone. `uses_parameters`: the loss does, without a run.
@@ -242,10 +240,11 @@ class FunctionProgram final : public ShardProgram, private BundledProgram {
   void compute_bundle(size_t bundle, int thread) override;
   bool have_operands() override;
   size_t operand_bytes(std::span<const IndexRange> rows) override;
-  int64_t update_ranges() const override;
+  const std::shared_ptr<const UpdateRanges>& ranges() const override {
+    return bundled_loss_->ranges;
+  }
   void add_gradients(int64_t range, int thread) override;
-  void use_gradients(int64_t range, int thread, GradientUser& user) override;
-  std::vector<ParameterPart> gradient_parts(int64_t range) const override;
+  void give_gradients(int64_t range, int thread, GradientSink& sink) override;
   // Whether neither this function nor a loss of this type was tried before.
   bool is_new(const ShardLoss& loss) LOCKSTEP_EXCLUDES(mutex_);
   // Throws InvalidArgument if the loss of a row depends on other rows of the shard. Each function

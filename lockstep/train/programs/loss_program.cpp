@@ -5,28 +5,28 @@
 
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/numeric/arithmetic.h"
-#include "lockstep/parallel/reduce/tree.h"
+#include "lockstep/parallel/reduce/schedule.h"
 #include "lockstep/train/input/pixel_targets.h"
 #include "lockstep/train/options/options.h"
 
 namespace lockstep {
 namespace {
 
-// Charges the time until a block is ready to the account of its sum, without the user's own work.
-class ChargingUser final : public GradientUser {
+// Charges the time until a block is ready to the account of its sum, without the sink's own work.
+class ChargingSink final : public GradientSink {
  public:
-  ChargingUser(GradientUser& user, IterationProfiler& profiler, int account)
-      : user_(user), profiler_(profiler), account_(account) {}
+  ChargingSink(GradientSink& sink, IterationProfiler& profiler, int account)
+      : sink_(sink), profiler_(profiler), account_(account) {}
   std::span<const float* const> arrays(size_t parameter) const override {
-    return user_.arrays(parameter);
+    return sink_.arrays(parameter);
   }
   void use(const ParameterBlock& block, const float* sum, int thread) override {
     profiler_.charge(thread, account_);
-    user_.use(block, sum, thread);
+    sink_.use(block, sum, thread);
   }
 
  private:
-  GradientUser& user_;
+  GradientSink& sink_;
   IterationProfiler& profiler_;
   const int account_;
 };
@@ -181,6 +181,9 @@ void LossProgram::prepare_bundles(const ShardBundles& work, int threads) {
 void LossProgram::make_sums(const Plan& plan) {
   if (sums_) return;
   sums_.emplace(plan.shard_sums(), gradient_layout());
+  auto ranges = std::make_shared<UpdateRanges>();
+  sums_->add_to(*ranges);
+  ranges_ = std::move(ranges);
   if (!profile_) return;
   using Phase = IterationProfiler::Phase;
   for (const PlanShardSum& sum : plan.shard_sums()) {
@@ -221,12 +224,12 @@ void LossProgram::add_gradients(int64_t range, int thread) {
   if (profile_) profile_->profiler.charge(thread, sum_accounts_[sums_->sum_of(range)]);
 }
 
-void LossProgram::use_gradients(int64_t range, int thread, GradientUser& user) {
+void LossProgram::give_gradients(int64_t range, int thread, GradientSink& sink) {
   const ThreadTimer charge(profile_, thread);
   charge(&IterationAccounts::waiting);
   sums_used_.store(true, std::memory_order_relaxed);
-  if (!profile_) return sums_->compute(range, thread, user);
-  ChargingUser charging(user, profile_->profiler, sum_accounts_[sums_->sum_of(range)]);
+  if (!profile_) return sums_->compute(range, thread, sink);
+  ChargingSink charging(sink, profile_->profiler, sum_accounts_[sums_->sum_of(range)]);
   sums_->compute(range, thread, charging);
 }
 
@@ -333,9 +336,9 @@ void LossProgram::time_passes(ThreadPool& pool, PassFloors& floors) {
 namespace {
 
 // Notes when each block of a sum is ready.
-class TimingUser final : public GradientUser {
+class TimingSink final : public GradientSink {
  public:
-  TimingUser(PassTimes& times, size_t sum) : times_(times), sum_(sum) {}
+  TimingSink(PassTimes& times, size_t sum) : times_(times), sum_(sum) {}
   std::span<const float* const> arrays(size_t) const override { return {}; }
   void use(const ParameterBlock&, const float*, int) override { times_.passed(sum_); }
 
@@ -358,8 +361,8 @@ void LossProgram::time_sums(ThreadPool& pool, PassFloors& floors) {
       for (int64_t i = thread; i < sums_->update_ranges(); i += pool.size()) {
         const size_t sum = sums_->sum_of(i);
         if (sums_used_) {  // each block is an entry of the account
-          TimingUser user(own, sum);
-          sums_->compute(i, thread, user);
+          TimingSink sink(own, sum);
+          sums_->compute(i, thread, sink);
         } else {
           sums_->add(i);
           own.passed(sum);

@@ -137,12 +137,9 @@ class LossProgram final : public BuiltInLossProgram, private BundledProgram {
   void prepare_bundles(const ShardBundles& work, int threads) override;
   void compute_bundle(size_t bundle, int thread) override;
   size_t operand_bytes(std::span<const IndexRange> rows) override;
-  int64_t update_ranges() const override { return sums_->update_ranges(); }
+  const std::shared_ptr<const UpdateRanges>& ranges() const override { return ranges_; }
   void add_gradients(int64_t range, int thread) override;
-  void use_gradients(int64_t range, int thread, GradientUser& user) override;
-  std::vector<ParameterPart> gradient_parts(int64_t range) const override {
-    return sums_->parts(range);
-  }
+  void give_gradients(int64_t range, int thread, GradientSink& sink) override;
 
   // The part of the plans that frozen layers compute; null: there is none.
   const KeptPart* kept_part() const;
@@ -180,8 +177,9 @@ class LossProgram final : public BuiltInLossProgram, private BundledProgram {
   std::vector<RunsInTurn> threads_;
   const ShardBundles* work_ = nullptr;
   std::optional<ShardSums> sums_;
-  std::atomic<bool> sums_used_{false};  // by use_gradients()
-  std::vector<int> sum_accounts_;       // of the profile, by sum
+  std::shared_ptr<const UpdateRanges> ranges_;  // of the sums
+  std::atomic<bool> sums_used_{false};          // by give_gradients()
+  std::vector<int> sum_accounts_;               // of the profile, by sum
   int keeping_account_ = 0;
 };
 

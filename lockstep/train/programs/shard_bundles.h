@@ -5,10 +5,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "lockstep/base/numeric/index_range.h"
+#include "lockstep/train/optimizer/gradient_sum.h"
 
 namespace lockstep {
 
@@ -29,38 +31,14 @@ struct ShardBundles {
   int threads = 1;                     // that compute gradients; numbers of threads are below it
   // Memory of operand_bytes() for what gradients are computed from, if members of a group share it.
   // The bundles are then those of this member, and the range is the whole mini-batch. Gradients of
-  // update ranges can be computed when the bundles of all members are done. use_gradients() also
+  // update ranges can be computed when the bundles of all members are done. give_gradients() also
   // writes the subtree's memory. Null: memory of the program.
   std::byte* operands = nullptr;
 };
 
-// Elements of a parameter, row-major.
-struct ParameterPart {
-  size_t parameter = 0;
-  IndexRange elements;
-};
-
-// `rows` rows of a parameter, each of `columns` consecutive elements. `first`: the first element.
-// Consecutive rows begin `stride` elements apart in the parameter, and `sum_stride` in its sum.
-struct ParameterBlock {
-  size_t parameter = 0;
-  int64_t first = 0, rows = 0, columns = 0, stride = 0, sum_stride = 0;
-};
-
-// Uses sums of gradients block by block, while they are in a cache. Thread-safe for different
-// blocks.
-class GradientUser {
- public:
-  virtual ~GradientUser() = default;
-  // Arrays of the parameter's shape, row-major, that use() reads or writes.
-  virtual std::span<const float* const> arrays(size_t parameter) const = 0;
-  // `sum`: of the block's elements. Only valid during the call.
-  virtual void use(const ParameterBlock& block, const float* sum, int thread) = 0;
-};
-
 // The part of a shard program that computes bundles. One thread calls prepare_bundles(); then
 // several threads call compute_bundle(), once for each bundle; when all bundles are done, several
-// threads call add_gradients() or use_gradients(), once for each update range.
+// threads call add_gradients() or give_gradients(), once for each update range.
 class BundledProgram {
  public:
   virtual ~BundledProgram() = default;
@@ -70,15 +48,15 @@ class BundledProgram {
   // When all bundles are done: whether gradients can be computed. Otherwise the shards must be
   // computed one by one.
   virtual bool have_operands() { return true; }
-  // Of shards with these rows, see ShardBundles. By one thread, and so before update_ranges().
+  // Of shards with these rows, see ShardBundles. By one thread, and so before ranges().
   virtual size_t operand_bytes(std::span<const IndexRange> rows) = 0;
-  virtual int64_t update_ranges() const = 0;
+  // What update ranges write. The same object as long as they stay the same.
+  virtual const std::shared_ptr<const UpdateRanges>& ranges() const = 0;
+  // Writes the sums of an update range to the memory of all subtrees.
   virtual void add_gradients(int64_t range, int thread) = 0;
   // Instead of add_gradients(), if the work has one subtree: gives each block of the update range
-  // to `user`. The subtree's memory is not written, except where members share it.
-  virtual void use_gradients(int64_t range, int thread, GradientUser& user) = 0;
-  // What an update range writes. Each element belongs to one update range.
-  virtual std::vector<ParameterPart> gradient_parts(int64_t range) const = 0;
+  // to `sink`. The subtree's memory is not written, except where members share it.
+  virtual void give_gradients(int64_t range, int thread, GradientSink& sink) = 0;
 };
 
 }  // namespace lockstep

@@ -13,7 +13,7 @@
 #include "lockstep/engine/nn/metrics/metric.h"
 #include "lockstep/engine/plan/derivatives.h"
 #include "lockstep/engine/plan/kept_part.h"
-#include "lockstep/parallel/reduce/tree.h"
+#include "lockstep/parallel/reduce/schedule.h"
 
 namespace lockstep {
 

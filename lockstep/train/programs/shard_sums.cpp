@@ -5,24 +5,10 @@
 #include "lockstep/base/numeric/alignment.h"
 #include "lockstep/engine/device/poison.h"
 #include "lockstep/engine/kernels/interface/update_ranges.h"
-#include "lockstep/parallel/reduce/tree.h"
+#include "lockstep/parallel/reduce/schedule.h"
 
 namespace lockstep {
 namespace {
-
-// Adds the leaves of a subtree in order, each with the additions that it completes. `rows`: by
-// shard, from shard number `first` on.
-void add_leaves(const IndexRange& node, std::span<const IndexRange> rows, int64_t first,
-                std::vector<kernels::ShardLeaf>& leaves) {
-  if (node.count == 1) {
-    leaves.push_back({.rows = rows[static_cast<size_t>(node.first - first)].count});
-    return;
-  }
-  const int64_t left = tree_split(node.count);
-  add_leaves({node.first, left}, rows, first, leaves);
-  add_leaves({node.first + left, node.count - left}, rows, first, leaves);
-  ++leaves.back().additions;
-}
 
 // A block of kUnitsOfUpdateRange rows of this many columns fits in a second cache of 1 MiB with its
 // parameters and the solver's state. Smaller blocks were slower.
@@ -41,7 +27,10 @@ void ShardSums::begin(const ShardBundles& work) {
   blocks_.resize(static_cast<size_t>(work.threads));
   leaves_.clear();
   for (size_t i = 0; i < work.subtrees.size(); ++i) {
-    add_leaves(work.subtrees[i].shards, work.rows, work.shards.first, leaves_);
+    for (const SumTerm& term : sum_terms(work.subtrees[i].shards)) {
+      const auto shard = static_cast<size_t>(term.leaves.first - work.shards.first);
+      leaves_.push_back({.rows = work.rows[shard].count, .additions = term.additions});
+    }
     leaves_.back().root = static_cast<int>(i);
   }
   shared_ = work.operands != nullptr;
@@ -110,7 +99,7 @@ const kernels::ShardRoot& ShardSums::own_block(int thread, size_t results, int64
   return own.root;
 }
 
-void ShardSums::compute(int64_t range, int thread, GradientUser& user) {
+void ShardSums::compute(int64_t range, int thread, GradientSink& sink) {
   const auto& [s, number] = ranges_[static_cast<size_t>(range)];
   const kernels::SumOverShards& sum = sums_[s].sum;
   const std::vector<ParameterPart> parts = this->parts(range);
@@ -125,7 +114,7 @@ void ShardSums::compute(int64_t range, int thread, GradientUser& user) {
     const kernels::ShardRoot& root =
         alone ? own_block(thread, parts.size(), most) : roots_[s].front();
     sum.add(kept_[s], leaves_, {&root, 1},
-            {number, columns, alone, user.arrays(parts.front().parameter)});
+            {number, columns, alone, sink.arrays(parts.front().parameter)});
     for (size_t i = 0; i < parts.size(); ++i) {
       const IndexRange& elements = parts[i].elements;
       const ParameterBlock block =
@@ -138,7 +127,7 @@ void ShardSums::compute(int64_t range, int thread, GradientUser& user) {
                  : ParameterBlock{parts[i].parameter, elements.first, 1,
                                   elements.count,     elements.count, elements.count};
       const auto* const values = static_cast<const float*>(root.writes[i]);
-      if (i == 0 || column == 0) user.use(block, values + (alone ? 0 : block.first), thread);
+      if (i == 0 || column == 0) sink.use(block, values + (alone ? 0 : block.first), thread);
     }
     column = columns.end();
   } while (column < sum.columns);
@@ -154,6 +143,10 @@ std::vector<ParameterPart> ShardSums::parts(int64_t range) const {
                                     shape[0], shape.elements() / shape[0], number)});
   }
   return parts;
+}
+
+void ShardSums::add_to(UpdateRanges& ranges) const {
+  for (int64_t range = 0; range < update_ranges(); ++range) ranges.add(parts(range));
 }
 
 }  // namespace lockstep

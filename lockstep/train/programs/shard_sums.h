@@ -28,10 +28,11 @@ class ShardSums {
   // Number of the sum that an update range belongs to.
   size_t sum_of(int64_t range) const { return ranges_[static_cast<size_t>(range)].sum; }
   void add(int64_t range) const;
-  // Same, if the work has one subtree: gives each block of the update range to `user`. Each thread
+  // Same, if the work has one subtree: gives each block of the update range to `sink`. Each thread
   // has memory of its own for it, except where members share the subtree's memory.
-  void compute(int64_t range, int thread, GradientUser& user);
+  void compute(int64_t range, int thread, GradientSink& sink);
   std::vector<ParameterPart> parts(int64_t range) const;
+  void add_to(UpdateRanges& ranges) const;
 
  private:
   struct UpdateRange {

@@ -175,18 +175,22 @@ void DeviceExecutor::add(ShardIteration& it) {
   add_sum(it);
 }
 
+const std::vector<IndexRange>& DeviceExecutor::own_subtrees(const ShardIteration& it) const {
+  return it.schedule->subtrees[static_cast<size_t>(group().rank())];
+}
+
 void DeviceExecutor::add_sum(const ShardIteration& it) {
   memory_.activate();
   if (!iteration_ || !iteration_->whole()) {
     program().join();
     memory_.activate();
-    sum_->add_own(it.shards.size(), it.own, memory_.default_stream());
+    sum_->add_own(own_subtrees(it), memory_.default_stream());
     return;
   }
-  iteration_->add([this, leaves = it.shards.size(), own = it.own] {
+  iteration_->add([this, own = own_subtrees(it)] {
     void* const stream = iteration_->stream();
     for (void* const used : used_streams_) memory_.follow(stream, used);
-    sum_->add_own(leaves, own, stream);
+    sum_->add_own(own, stream);
   });
 }
 
@@ -222,9 +226,9 @@ void DeviceExecutor::exchange(ShardIteration& it, const TimeLimit& limit) {
   gather_summaries(it, limit);
   memory_.activate();
   if (links_) {
-    sum_->exchange(*links_, it.shards.size(), it.partition, limit);
+    sum_->exchange(*links_, *it.schedule, limit);
   } else {
-    sum_->exchange(group(), it.shards.size(), it.partition, limit);
+    sum_->exchange(group(), *it.schedule, limit);
   }
 }
 
@@ -232,7 +236,7 @@ void DeviceExecutor::gather_summaries(ShardIteration& it, const TimeLimit& limit
   const size_t bytes = program().summary_bytes();
   if (bytes == 0) return;
   std::vector<size_t> sizes;
-  for (const IndexRange& run : it.partition) {
+  for (const IndexRange& run : it.schedule->ranges) {
     sizes.push_back(static_cast<size_t>(run.count) * bytes);
   }
   std::vector<std::byte>& all = slots_[it.slot].summaries;

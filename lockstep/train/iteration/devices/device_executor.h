@@ -34,7 +34,9 @@ class DeviceExecutor final : public ShardExecutor {
   GroupSumOptions sum_options() const override;
   bool runs_ahead(int64_t number) const override;
   void mark(ShardIteration& it) override;
-  std::byte* gradient_sum() override { return sum_->result(); }
+  // The sum over all shards of the iteration finished last: the summed bytes of the program's
+  // gradient_layout(), in the device's memory.
+  std::byte* gradient_sum() { return sum_->result(); }
   const std::byte* summary(const ShardIteration& it, int64_t shard) const override;
 
  private:
@@ -66,6 +68,7 @@ class DeviceExecutor final : public ShardExecutor {
 
   void begin_whole_or_not(const ShardIteration& it);
   void add_shard(ShardIteration& it, int64_t shard, int repeat);
+  const std::vector<IndexRange>& own_subtrees(const ShardIteration& it) const;
   void add_sum(const ShardIteration& it);
   void keep_for_check(const ShardTask& task, const ShardGradients& gradients);
   void note_none() const;

@@ -40,28 +40,27 @@ void DeviceSum::prepare(const IndexRange& own) {
 }
 
 // A sum replaces its first leaf.
-void DeviceSum::add_own(size_t leaves, const IndexRange& own, void* stream) {
-  for (const IndexRange& root : complete_subtrees(static_cast<int64_t>(leaves), own)) {
-    if (root.count == 1) continue;
-    functions_.sum_leaves(addresses_.as<const float*>() + root.first, root.count,
-                          static_cast<float*>(leaf(static_cast<size_t>(root.first))),
+void DeviceSum::add_own(std::span<const IndexRange> subtrees, void* stream) {
+  for (const IndexRange& subtree : subtrees) {
+    if (subtree.count == 1) continue;
+    functions_.sum_leaves(addresses_.as<const float*>() + subtree.first, subtree.count,
+                          static_cast<float*>(leaf(static_cast<size_t>(subtree.first))),
                           bytes_ / sizeof(float), stream);
   }
 }
 
-// The fixed tree over leaves [first, first + count) for a slice of the elements. The sums within
-// each member's index range exist already.
-void DeviceSum::add_over_members(size_t first, size_t count, std::span<const IndexRange> partition,
-                                 const IndexRange& slice) {
-  const auto begin = static_cast<int64_t>(first), end = begin + static_cast<int64_t>(count);
-  const bool there = std::any_of(partition.begin(), partition.end(), [&](const IndexRange& run) {
-    return run.first <= begin && end <= run.first + run.count;
-  });
-  if (there) return;
-  const auto left = static_cast<size_t>(tree_split(static_cast<int64_t>(count)));
-  add_over_members(first, left, partition, slice);
-  add_over_members(first + left, count - left, partition, slice);
-  add_pair(first, first + left, slice);
+// The additions over members for a slice of the elements.
+void DeviceSum::add_over_members(const SumSchedule& schedule, const IndexRange& slice) {
+  std::vector<size_t> stack;  // first leaves
+  for (const SumSchedule::Term& term : schedule.terms) {
+    stack.push_back(
+        static_cast<size_t>(schedule.subtrees[static_cast<size_t>(term.rank)][term.number].first));
+    for (int k = 0; k < term.additions; ++k) {
+      const size_t right = stack.back();
+      stack.pop_back();
+      add_pair(stack.back(), right, slice);
+    }
+  }
 }
 
 void DeviceSum::add_pair(size_t left, size_t right, const IndexRange& slice) {
@@ -70,14 +69,10 @@ void DeviceSum::add_pair(size_t left, size_t right, const IndexRange& slice) {
                  static_cast<size_t>(slice.count), memory_.default_stream());
 }
 
-void DeviceSum::exchange(Group& group, size_t leaves, std::span<const IndexRange> partition,
-                         const TimeLimit& limit) {
-  std::vector<std::vector<IndexRange>> roots;
+void DeviceSum::exchange(Group& group, const SumSchedule& schedule, const TimeLimit& limit) {
+  const std::vector<std::vector<IndexRange>>& subtrees = schedule.subtrees;
   std::vector<size_t> sizes;
-  for (const IndexRange& run : partition) {
-    roots.push_back(complete_subtrees(static_cast<int64_t>(leaves), run));
-    sizes.push_back(roots.back().size() * bytes_);
-  }
+  for (const auto& own : subtrees) sizes.push_back(own.size() * bytes_);
   const auto rank = static_cast<size_t>(group.rank());
   const size_t all = std::accumulate(sizes.begin(), sizes.end(), size_t{0});
   void* const stream = memory_.default_stream();
@@ -88,22 +83,22 @@ void DeviceSum::exchange(Group& group, size_t leaves, std::span<const IndexRange
     partials_ = std::make_unique<Pinned>(memory_, room_);
   }
   std::byte* const mine = partials_->data() + all;
-  for (size_t i = 0; i < roots[rank].size(); ++i) {
-    const auto from = static_cast<size_t>(roots[rank][i].first);
+  for (size_t i = 0; i < subtrees[rank].size(); ++i) {
+    const auto from = static_cast<size_t>(subtrees[rank][i].first);
     memory_.copy_to_host(mine + i * bytes_, leaf(from), bytes_, stream);
   }
   memory_.synchronize(stream);
   group.all_gather({mine, sizes[rank]}, sizes, {partials_->data(), all}, limit);
   const std::byte* from = partials_->data();
-  for (size_t r = 0; r < roots.size(); ++r) {
-    for (const IndexRange& root : roots[r]) {
+  for (size_t r = 0; r < subtrees.size(); ++r) {
+    for (const IndexRange& subtree : subtrees[r]) {
       if (r != rank) {
-        memory_.copy_from_host(leaf(static_cast<size_t>(root.first)), from, bytes_, stream);
+        memory_.copy_from_host(leaf(static_cast<size_t>(subtree.first)), from, bytes_, stream);
       }
       from += bytes_;
     }
   }
-  add_over_members(0, leaves, partition, whole());
+  add_over_members(schedule, whole());
 }
 
 DeviceTransfer DeviceSum::transfer(int64_t leaf, int rank, const IndexRange& slice) {
@@ -111,12 +106,11 @@ DeviceTransfer DeviceSum::transfer(int64_t leaf, int rank, const IndexRange& sli
           static_cast<size_t>(slice.count) * sizeof(float)};
 }
 
-void DeviceSum::exchange(DeviceLinks& links, size_t leaves, std::span<const IndexRange> partition,
-                         const TimeLimit& limit) {
+void DeviceSum::exchange(DeviceLinks& links, const SumSchedule& schedule, const TimeLimit& limit) {
   const int own = links.rank();
   const auto slice = [&](int rank) { return slice_of(bytes_ / sizeof(float), rank, links.size()); };
-  const auto roots = [&](int rank) {
-    return complete_subtrees(static_cast<int64_t>(leaves), partition[static_cast<size_t>(rank)]);
+  const auto subtrees = [&](int rank) -> const std::vector<IndexRange>& {
+    return schedule.subtrees[static_cast<size_t>(rank)];
   };
   std::vector<DeviceTransfer> partials_out, partials_in, sums_out, sums_in;
   const auto note = [](std::vector<DeviceTransfer>& all, const DeviceTransfer& t) {
@@ -124,13 +118,14 @@ void DeviceSum::exchange(DeviceLinks& links, size_t leaves, std::span<const Inde
   };
   for (int r = 0; r < links.size(); ++r) {
     if (r == own) continue;
-    for (const IndexRange& root : roots(own)) note(partials_out, transfer(root.first, r, slice(r)));
-    for (const IndexRange& root : roots(r)) note(partials_in, transfer(root.first, r, slice(own)));
+    for (const IndexRange& sum : subtrees(own))
+      note(partials_out, transfer(sum.first, r, slice(r)));
+    for (const IndexRange& sum : subtrees(r)) note(partials_in, transfer(sum.first, r, slice(own)));
     note(sums_out, transfer(0, r, slice(own)));
     note(sums_in, transfer(0, r, slice(r)));
   }
   links.exchange(partials_out, partials_in, limit);
-  add_over_members(0, leaves, partition, slice(own));
+  add_over_members(schedule, slice(own));
   links.exchange(sums_out, sums_in, limit);
   links.finish(limit);
 }

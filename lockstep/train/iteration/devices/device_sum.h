@@ -11,8 +11,8 @@
 #include "lockstep/engine/device/pinned.h"
 #include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/parallel/comm/group.h"
+#include "lockstep/parallel/reduce/schedule.h"
 #include "lockstep/parallel/reduce/sum_exchange.h"
-#include "lockstep/parallel/reduce/tree.h"
 #include "lockstep/train/iteration/devices/device_links.h"
 
 namespace lockstep {
@@ -34,22 +34,19 @@ class DeviceSum {
   // Makes the memory of these leaves, and sends the list of all leaves to the device by its default
   // stream.
   void prepare(const IndexRange& own);
-  // Call it when the leaves of `own` are written. Adds up the subtrees within that index range, by
-  // one kernel for each. The stream comes after the default stream's work up to prepare().
-  void add_own(size_t leaves, const IndexRange& own, void* stream);
-  // Then, over several members: computes the sum over all members, whose index ranges are
-  // `partition`. Throws what collectives throw. Partial sums go through host memory, so several
-  // members may share a device. Every member gets all partial sums and finishes the tree.
-  void exchange(Group& group, size_t leaves, std::span<const IndexRange> partition,
-                const TimeLimit& limit);
+  // Call it when the leaves of these subtrees are written. Adds up each, by one kernel. The stream
+  // comes after the default stream's work up to prepare().
+  void add_own(std::span<const IndexRange> subtrees, void* stream);
+  // Then, over several members: computes the sum over all members. Throws what collectives throw.
+  // Partial sums go through host memory, so several members may share a device. Every member gets
+  // all partial sums and finishes the tree.
+  void exchange(Group& group, const SumSchedule& schedule, const TimeLimit& limit);
   // Same, from device to device: every member gets its slice (slice_of()) of all partial sums,
   // finishes the tree for the slice, and gets the other members' slices.
-  void exchange(DeviceLinks& links, size_t leaves, std::span<const IndexRange> partition,
-                const TimeLimit& limit);
+  void exchange(DeviceLinks& links, const SumSchedule& schedule, const TimeLimit& limit);
 
  private:
-  void add_over_members(size_t first, size_t count, std::span<const IndexRange> partition,
-                        const IndexRange& slice);
+  void add_over_members(const SumSchedule& schedule, const IndexRange& slice);
   void add_pair(size_t left, size_t right, const IndexRange& slice);
   IndexRange whole() const { return {0, static_cast<int64_t>(bytes_ / sizeof(float))}; }
   DeviceTransfer transfer(int64_t leaf, int rank, const IndexRange& slice);

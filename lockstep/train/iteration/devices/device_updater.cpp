@@ -9,11 +9,12 @@
 namespace lockstep {
 
 DeviceUpdater::DeviceUpdater(Network& network, Solver& solver, const TrainingOptions& options,
-                             const GradientLayout& layout,
+                             DeviceExecutor& executor, const GradientLayout& layout,
                              std::shared_ptr<DeviceIteration> iteration)
     : network_(network),
       solver_(solver),
       settings_(network, options),
+      executor_(executor),
       layout_(layout),
       memory_(memory_of(network.device())),
       iteration_(std::move(iteration)),
@@ -25,14 +26,17 @@ DeviceUpdater::DeviceUpdater(Network& network, Solver& solver, const TrainingOpt
   }
 }
 
-void DeviceUpdater::bind(std::byte* gradient_sum) {
-  gradient_sum_ = gradient_sum;
+// The address of the sum changes when its memory grows.
+void DeviceUpdater::bind() {
+  if (update_ && gradient_sum_ == executor_.gradient_sum()) return;
+  gradient_sum_ = executor_.gradient_sum();
   iteration_->forget();
   update_.reset();
 }
 
 void DeviceUpdater::apply(const UpdateScalars& scalars, size_t slot) {
   memory_.activate();
+  bind();
   std::vector<bool> frozen = settings_.frozen_in(scalars);
   if (!update_ || update_->frozen() != frozen) make_update(std::move(frozen));
   update_->add(scalars, slot);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "lockstep/train/iteration/devices/device_executor.h"
 #include "lockstep/train/iteration/devices/device_mirror.h"
 #include "lockstep/train/iteration/devices/device_update.h"
 #include "lockstep/train/iteration/updater.h"
@@ -14,12 +15,13 @@ namespace lockstep {
 
 class DeviceUpdater final : public Updater {
  public:
-  // All references must stay alive. Uses freeze, unfreeze, loss_scale, gradient_threshold and its
-  // method of the options. Work is added to `iteration`.
+  // Updates from the executor's gradient sum. All references must stay alive. Uses freeze,
+  // unfreeze, loss_scale, gradient_threshold and its method of the options. Work is added to
+  // `iteration`.
   DeviceUpdater(Network& network, Solver& solver, const TrainingOptions& options,
-                const GradientLayout& layout, std::shared_ptr<DeviceIteration> iteration);
+                DeviceExecutor& executor, const GradientLayout& layout,
+                std::shared_ptr<DeviceIteration> iteration);
 
-  void bind(std::byte* gradient_sum) override;
   void apply(const UpdateScalars& scalars, size_t slot) override;
   void wait() override;
   bool waits() const override { return settings_.waits(); }
@@ -31,16 +33,18 @@ class DeviceUpdater final : public Updater {
   void values_changed() override;
 
  private:
+  void bind();
   void make_update(std::vector<bool> frozen);
 
   Network& network_;
   Solver& solver_;
   const DeviceUpdateSettings settings_;
+  DeviceExecutor& executor_;
   const GradientLayout& layout_;
   DeviceMemory& memory_;
   const std::shared_ptr<DeviceIteration> iteration_;
   DeviceMirror mirror_;
-  std::byte* gradient_sum_ = nullptr;
+  std::byte* gradient_sum_ = nullptr;  // that the update reads
   std::optional<DeviceUpdate> update_;
 };
 
