@@ -27,9 +27,11 @@ class PostRendezvous final : public KeyedRendezvous {
       : KeyedRendezvous(rank), post_(post), rank_(static_cast<size_t>(rank)) {}
 
  private:
-  void send(const RendezvousEntry& entry) override {
+  void send(std::span<const RendezvousEntry> entries) override {
     const MutexLock lock(post_.mutex);
-    post_.boxes[static_cast<size_t>(entry.to)].push_back(entry);
+    for (const RendezvousEntry& entry : entries) {
+      post_.boxes[static_cast<size_t>(entry.to)].push_back(entry);
+    }
   }
   void wait(double) override {
     if (post_.ended) throw WorkerLost("[test] ended");

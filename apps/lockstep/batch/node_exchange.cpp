@@ -73,7 +73,9 @@ class RelayedRendezvous final : public KeyedRendezvous {
         receiver_(meeting.from_client) {}
 
  private:
-  void send(const RendezvousEntry& entry) override { sender_.send({meeting_, entry}); }
+  void send(std::span<const RendezvousEntry> entries) override {
+    for (const RendezvousEntry& entry : entries) sender_.send({meeting_, entry});
+  }
   void wait(double seconds) override {
     check_cancelled();
     auto relayed = receiver_.poll(seconds);

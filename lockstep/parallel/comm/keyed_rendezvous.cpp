@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "lockstep/base/error.h"
 
@@ -15,7 +16,9 @@ constexpr double kEntryLook = 0.02;
 
 std::map<int, Bytes> KeyedRendezvous::exchange(const std::map<int, Bytes>& own,
                                                const TimeLimit& limit) {
-  for (const auto& [rank, value] : own) send({rank_, rank, value});
+  std::vector<RendezvousEntry> entries;
+  for (const auto& [rank, value] : own) entries.push_back({rank_, rank, value});
+  send(entries);
   std::map<int, Bytes> theirs;
   for (const auto& [rank, value] : own) {
     while (came_.count(rank) == 0) {

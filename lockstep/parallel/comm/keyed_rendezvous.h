@@ -1,7 +1,9 @@
-// A rendezvous whose entries travel one by one, each with the pair of its members as its key.
+// The members' side of a rendezvous through the client: entries have the pair of their members as
+// key, so they may travel one by one or together, in any order.
 #pragma once
 
 #include <map>
+#include <span>
 
 #include "lockstep/base/bytes.h"
 #include "lockstep/base/time_limit.h"
@@ -30,7 +32,8 @@ class KeyedRendezvous : public Rendezvous {
   void take(RendezvousEntry entry);
 
  private:
-  virtual void send(const RendezvousEntry& entry) = 0;
+  // Sends what this member gives.
+  virtual void send(std::span<const RendezvousEntry> entries) = 0;
   // Waits for entries, at most `seconds`, and calls take() for each. Throws if the group has ended.
   virtual void wait(double seconds) = 0;
 

@@ -168,7 +168,9 @@ class HostsMember final : public BlockMember {
     Meeting(HostsMember& member, int host) : KeyedRendezvous(host), member_(member) {}
 
    private:
-    void send(const RendezvousEntry& entry) override { member_.tell(entry); }
+    void send(std::span<const RendezvousEntry> entries) override {
+      for (const RendezvousEntry& entry : entries) member_.tell(entry);
+    }
     void wait(double seconds) override {
       if (member_.ended() || member_.context_.cancelled()) {
         throw WorkerLost("[spmd] the block was ended before all hosts had connected");

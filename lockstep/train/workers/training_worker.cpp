@@ -12,6 +12,7 @@
 #include "lockstep/base/json/json_text.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/threads/cores.h"
+#include "lockstep/parallel/comm/keyed_rendezvous.h"
 #include "lockstep/parallel/pool/task_context.h"
 #include "lockstep/storage/network_wait.h"
 #include "lockstep/train/evaluation/evaluator.h"
@@ -78,39 +79,37 @@ class TrainingWorker {
   }
 
  private:
-  // Exchanges the listening addresses of the hosts' first members through the client.
-  class ClientRendezvous final : public Rendezvous {
+  // Exchanges the listening addresses of the hosts' first members through the client, which sends
+  // all that are for this one in one order.
+  class ClientRendezvous final : public KeyedRendezvous {
    public:
-    ClientRendezvous(TrainingWorker& worker, int64_t generation)
-        : worker_(worker), generation_(generation) {}
+    ClientRendezvous(TrainingWorker& worker, int64_t generation, int rank)
+        : KeyedRendezvous(rank), worker_(worker), generation_(generation), rank_(rank) {}
 
-    std::map<int, Bytes> exchange(const std::map<int, Bytes>& own,
-                                  const TimeLimit& limit) override {
-      worker_.send(RendezvousReport{generation_, {own.begin(), own.end()}});
-      for (;;) {
-        if (worker_.context_.cancelled() || LocalGroup::aborted(worker_.group_memory_)) {
-          throw WorkerLost("[group] the group was ended before all members had connected");
-        }
-        if (limit.reached()) throw Timeout("[group] members are missing");
-        const auto order = worker_.receive(std::min(0.02, limit.left()));
-        if (!order) continue;
-        const auto* const theirs = std::get_if<RendezvousOrder>(&*order);
-        if (theirs == nullptr) {
-          worker_.later_.push_back(*order);
-        } else if (theirs->generation == generation_) {
-          std::map<int, Bytes> entries(theirs->entries.begin(), theirs->entries.end());
-          for (const auto& [member, entry] : own) {
-            if (entries.count(member) == 0)
-              throw DataError("[group] a member's address is missing");
-          }
-          return entries;
-        }
+   private:
+    void send(std::span<const RendezvousEntry> entries) override {
+      RendezvousReport report{generation_, {}};
+      for (const RendezvousEntry& entry : entries)
+        report.entries.emplace_back(entry.to, entry.value);
+      worker_.send(report);
+    }
+    void wait(double seconds) override {
+      if (worker_.context_.cancelled() || LocalGroup::aborted(worker_.group_memory_)) {
+        throw WorkerLost("[group] the group was ended before all members had connected");
+      }
+      const auto order = worker_.receive(seconds);
+      if (!order) return;
+      const auto* const theirs = std::get_if<RendezvousOrder>(&*order);
+      if (theirs == nullptr) {
+        worker_.later_.push_back(*order);
+      } else if (theirs->generation == generation_) {
+        for (const auto& [from, value] : theirs->entries) take({from, rank_, value});
       }
     }
 
-   private:
     TrainingWorker& worker_;
     const int64_t generation_;
+    const int rank_;
   };
 
   std::optional<WorkerOrder> receive(double seconds) {
@@ -209,8 +208,9 @@ class TrainingWorker {
     // If no group forms, members may be lost. The client then forms another group.
     std::unique_ptr<Group> group;
     try {
-      group = make_worker_group(order, described, group_memory_,
-                                std::make_shared<ClientRendezvous>(*this, order.generation));
+      group = make_worker_group(
+          order, described, group_memory_,
+          std::make_shared<ClientRendezvous>(*this, order.generation, order.host));
     } catch (const Error& e) {
       return halt(e.what());
     }
