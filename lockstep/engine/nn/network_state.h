@@ -8,8 +8,8 @@
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/engine/nn/predictions/segments.h"
+#include "lockstep/engine/nn/runner/compiled_network.h"
 #include "lockstep/engine/plan/plan.h"
-#include "lockstep/engine/plan/recorded_gradients.h"
 
 namespace lockstep {
 
@@ -21,19 +21,10 @@ struct NetworkRun {
   std::unique_ptr<PlanRun> run;
 };
 
-// A plan that forward() uses, one for each (sizes, mode), with runs that are free for use.
-struct NetworkPlan {
-  std::shared_ptr<const Plan> plan;
-  std::vector<MovingStatistics> statistics;
-  std::vector<Carry> carries;
-  std::vector<int> lengths;  // numbers of the inputs for lengths
-  std::vector<CombinedSequences> combined;
-  int earlier = -1;  // number of the input for the numbers of earlier steps; -1: none
+// What forward() uses, one for each (sizes, mode), with runs that are free for use.
+struct NetworkPlan : CompiledNetwork {
   Mutex mutex;
   std::vector<std::unique_ptr<NetworkRun>> idle LOCKSTEP_GUARDED_BY(mutex);
-  std::vector<Shape> outputs;  // shapes with all observations
-  std::string draws;           // first layer that draws random numbers; "": none does
-  std::shared_ptr<const NetworkFunction> function;  // with gradients
 };
 
 // Returns a run that goes back to its plan after use, if the plan still exists.

@@ -240,31 +240,19 @@ const FunctionProgram::ShardPlan& FunctionProgram::plan(const ForwardStatistics:
   LoweredNetwork lowered =
       network_.lower(key.n, {key.training, key.inputs, key.outputs, key.carry, key.steps});
   ShardPlan made;
-  PlanOptions options;
-  options.gradients = true;
-  options.precision = options_.precision;
-  options.input_gradients = key.input_gradients;
-  options.total_output_gradients = lowered.outputs.size() > 1;
-  for (int value : lowered.outputs) {
-    made.outputs.push_back(lowered.graph.shape(value));
-    options.differentiated.push_back(lowered.graph.mark_output(value));
-  }
-  made.function =
-      std::make_shared<NetworkFunction>(lowered.graph, options_.precision, network_.device());
-  if (!layout_.entries.empty()) options.gradient_layout = &layout_;
-  options.sums_over_shards = use == Use::bundles;
   try {
     if (key.training) require_values_to_normalize(lowered, "[sharded_value_and_gradient] ");
   } catch (const InvalidArgument&) {
     made.refused = std::current_exception();
   }
-  made.statistics = lowered.mark_statistics();
-  made.carries = lowered.mark_carries();
-  made.lengths = lowered.length_inputs();
-  made.combined = lowered.combined;
+  PlanOptions options;
+  options.gradients = true;
+  options.precision = options_.precision;
+  options.input_gradients = key.input_gradients;
+  if (!layout_.entries.empty()) options.gradient_layout = &layout_;
+  options.sums_over_shards = use == Use::bundles;
   const kernels::ThreadChoice settings(options_.choice);
-  made.plan = std::make_shared<const Plan>(lowered.graph, network_.parameter_shapes(), options,
-                                           network_.device());
+  static_cast<CompiledNetwork&>(made) = compile(network_, std::move(lowered), options);
   return plans.emplace(key, std::move(made)).first->second;
 }
 

@@ -21,7 +21,7 @@
 #include "lockstep/engine/kernels/interface/choice.h"
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/engine/nn/network.h"
-#include "lockstep/engine/plan/recorded_gradients.h"
+#include "lockstep/engine/nn/runner/compiled_network.h"
 #include "lockstep/engine/plan/runs_in_turn.h"
 #include "lockstep/train/profile/iteration_profile.h"
 #include "lockstep/train/programs/devices/device_readings.h"
@@ -152,14 +152,7 @@ class FunctionProgram final : public ShardProgram, private BundledProgram {
  private:
   friend class Shard;
   // The network compiled for shards of one size.
-  struct ShardPlan {
-    std::shared_ptr<const Plan> plan;
-    std::vector<Shape> outputs;
-    std::vector<MovingStatistics> statistics;
-    std::vector<Carry> carries;
-    std::vector<int> lengths;  // numbers of the inputs for lengths
-    std::vector<CombinedSequences> combined;
-    std::shared_ptr<const NetworkFunction> function;
+  struct ShardPlan : CompiledNetwork {
     std::exception_ptr refused;  // by require_values_to_normalize(); thrown where it is run
   };
   // Data of one thread, or of one stream.

@@ -6,7 +6,7 @@
 
 #include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/engine/nn/inputs/sequences.h"
-#include "lockstep/engine/nn/recorded_run.h"
+#include "lockstep/engine/nn/runner/recorded_run.h"
 #include "lockstep/train/programs/shard_state.h"
 
 namespace lockstep {

@@ -10,7 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/autograd/tape.h"
-#include "lockstep/engine/nn/recorded_run.h"
+#include "lockstep/engine/nn/runner/recorded_run.h"
 #include "lockstep/train/programs/function_program.h"
 
 namespace lockstep {

@@ -10,7 +10,7 @@
 #include "lockstep/engine/nn/inputs/sequences.h"
 #include "lockstep/engine/nn/network_state.h"
 #include "lockstep/engine/nn/predictions/sequence_groups.h"
-#include "lockstep/engine/nn/recorded_run.h"
+#include "lockstep/engine/nn/runner/recorded_run.h"
 
 namespace lockstep {
 namespace {

@@ -9,7 +9,7 @@
 #include "lockstep/engine/nn/inputs/sequences.h"
 #include "lockstep/engine/nn/layers/normalized_values.h"
 #include "lockstep/engine/nn/network_state.h"
-#include "lockstep/engine/nn/recorded_run.h"
+#include "lockstep/engine/nn/runner/recorded_run.h"
 #include "lockstep/engine/tensor/reshape.h"
 
 namespace lockstep {
@@ -161,27 +161,11 @@ std::shared_ptr<NetworkPlan> Network::plan_for(int64_t n, const LoweringOptions&
   LoweredNetwork lowered = lower(n, options);
   require_input_statistics(*this);
   if (options.training) require_values_to_normalize(lowered, "[network] ");
-  auto made = std::make_shared<NetworkPlan>();
   PlanOptions plan_options;
   plan_options.gradients = plan_options.input_gradients = gradients;
-  plan_options.total_output_gradients = gradients && lowered.outputs.size() > 1;
   plan_options.precision = precision;
-  for (int value : lowered.outputs) {
-    plan_options.differentiated.push_back(lowered.graph.mark_output(value));
-  }
-  for (int value : lowered.outputs) made->outputs.push_back(lowered.graph.shape(value));
-  for (const Graph::Node& node : lowered.graph.nodes()) {
-    if (made->draws.empty() && node.op->draws_random_numbers()) made->draws = node.name;
-  }
-  if (gradients) {
-    made->function = std::make_shared<NetworkFunction>(lowered.graph, precision, device());
-  }
-  made->statistics = lowered.mark_statistics();
-  made->carries = lowered.mark_carries();
-  made->lengths = lowered.length_inputs();
-  made->combined = lowered.combined;
-  made->earlier = lowered.earlier;
-  made->plan = std::make_shared<Plan>(lowered.graph, parameter_shapes(), plan_options, device());
+  auto made = std::make_shared<NetworkPlan>();
+  static_cast<CompiledNetwork&>(*made) = compile(*this, std::move(lowered), plan_options);
   const size_t most = options.steps.empty() ? State::kMostPlans : State::kMostPlansOfSequences;
   while (plans.size() >= most) plans.pop_back();
   plans.emplace(plans.begin(), key, std::move(made));

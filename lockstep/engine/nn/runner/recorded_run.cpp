@@ -1,4 +1,4 @@
-#include "lockstep/engine/nn/recorded_run.h"
+#include "lockstep/engine/nn/runner/recorded_run.h"
 
 #include <algorithm>
 
