@@ -48,11 +48,12 @@ double measure(AnyGroup& group, const GroupSumOptions& options, int sums) {
   ThreadPool pool(1);
   GroupSum sum(group, pool, options);
   const std::vector<double> even(static_cast<size_t>(group.size()), 1.0);
-  const auto runs = partition_shards(options.most_leaves, even);
+  const auto schedule =
+      std::make_shared<SumSchedule>(partition_shards(options.most_leaves, even));
   const std::vector<float> values(options.count, 0.5f);
   std::vector<double> seconds;
   for (int i = 0; i < sums; ++i) {
-    sum.begin(options.most_leaves, runs);
+    sum.begin(schedule);
     sum.add(group.rank(), values.data());
     group.barrier(TimeLimit(30));
     const auto before = std::chrono::steady_clock::now();
