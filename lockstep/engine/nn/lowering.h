@@ -127,6 +127,8 @@ struct LoweringOptions {
   // segment included.
   bool in_segments = false;
   int64_t capacity = 0;
+
+  bool operator==(const LoweringOptions&) const = default;
 };
 
 // What Network::forward() and forward_all() of a thread may do. Later ones are stricter.

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "lockstep/base/threads/mutex.h"
+#include "lockstep/engine/kernels/interface/choice.h"
 #include "lockstep/engine/nn/layer_builder.h"
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/engine/nn/network.h"
@@ -19,6 +20,16 @@ struct NetworkRun {
   void* stream = nullptr;  // EagerStream::of_thread() of all its uses, which are thus in order
   std::vector<Tensor> states;
   std::unique_ptr<PlanRun> run;
+};
+
+// What a plan of forward() depends on.
+struct NetworkPlanKey {
+  int64_t n = 0;  // observations
+  LoweringOptions options;
+  DType precision = DType::f32;
+  bool gradients = false;
+  kernels::Choice choice;  // of algorithms
+  bool operator==(const NetworkPlanKey&) const = default;
 };
 
 // What forward() uses, one for each (sizes, mode), with runs that are free for use.
@@ -76,7 +87,7 @@ struct Network::State {
   mutable std::unique_ptr<const NetworkAnalysis> analyses[2] LOCKSTEP_GUARDED_BY(analysis_mutex);
   Mutex mutex;
   // Most recently used first.
-  std::vector<std::pair<std::string, std::shared_ptr<NetworkPlan>>> plans
+  std::vector<std::pair<NetworkPlanKey, std::shared_ptr<NetworkPlan>>> plans
       LOCKSTEP_GUARDED_BY(mutex);
   static constexpr size_t kMostPlans = 16, kMostPlansOfSequences = 64;
 

@@ -158,8 +158,8 @@ void GroupSum::begin(std::shared_ptr<const SumSchedule> schedule) {
   State& s = *state_;
   const size_t members = schedule->ranges.size();
   if (schedule->leaves > s.options.most_leaves || members != static_cast<size_t>(s.group.size())) {
-    throw InvalidArgument("[group] a sum over " + std::to_string(schedule->leaves) +
-                          " leaves exceeds the planned number");
+    throw InvalidArgument("[group] a sum over " + std::to_string(schedule->leaves) + " leaves of " +
+                          std::to_string(members) + " members does not fit the planned one");
   }
   ++s.begun;
   if (schedule != s.given) s.follow(std::move(schedule));

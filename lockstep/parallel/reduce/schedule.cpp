@@ -107,18 +107,13 @@ SumNodes::SumNodes(std::span<const SumTerm> terms) : of_terms(terms.size()) {
   }
 }
 
+// Without a list, because trainings call it for each channel of statistics.
 double tree_sum(std::span<const double> values) {
-  if (values.empty()) return 0;
-  std::vector<double> sums;
-  for (const SumTerm& term : sum_terms({0, static_cast<int64_t>(values.size())})) {
-    double sum = values[static_cast<size_t>(term.leaves.first)];
-    for (int k = 0; k < term.additions; ++k) {
-      sum = sums.back() + sum;
-      sums.pop_back();
-    }
-    sums.push_back(sum);
-  }
-  return sums.back();
+  const auto n = static_cast<int64_t>(values.size());
+  if (n == 0) return 0;
+  if (n == 1) return values[0];
+  const auto left = static_cast<size_t>(tree_split(n));
+  return tree_sum(values.first(left)) + tree_sum(values.subspan(left));
 }
 
 }  // namespace lockstep

@@ -1,6 +1,8 @@
 // The fixed tree: which additions make a sum, so that its bits do not depend on which worker
 // computed the terms, or when. Leaves are shards in order. A node over n leaves splits at the
-// largest power of two below n. Whatever adds (threads, members, devices) follows these lists.
+// largest power of two below n. Threads, members of groups and products over several shards follow
+// these lists; a device has a kernel for the leaves of one member (sum_leaves) and follows them
+// over members.
 #pragma once
 
 #include <cstdint>

@@ -29,6 +29,7 @@ void HostSum::make(Group& group, LocalGroup* shared, const GroupSumOptions& opti
   sum_.reset();
   partition_.clear();
   lost_ = nullptr;
+  divides_ = unfinished_ = false;
   group_ = &group;
   limit_ = limit;
   operand_bytes_ = options.operand_bytes;
@@ -45,6 +46,7 @@ void HostSum::begin(const ShardIteration& it) {
 
 std::optional<HostSum::Together> HostSum::together(
     const ShardIteration& it, const std::function<bool(const IndexRange& shards)>& can) {
+  bundled_ = program_.bundled();
   Together how;
   const auto add = [&](const GroupSum::Partial& partial) {
     how.subtrees.push_back({partial.leaves, reinterpret_cast<std::byte*>(partial.sum)});
@@ -52,7 +54,7 @@ std::optional<HostSum::Together> HostSum::together(
   // All members decide alike.
   const IndexRange all{0, static_cast<int64_t>(it.shards.size())};
   divides_ = sum_->operands() != nullptr && can(all) &&
-             bundled().operand_bytes(it.shards) <= operand_bytes_;
+             bundled_->operand_bytes(it.shards) <= operand_bytes_;
   how.shards = divides_ ? all : it.own;
   if (divides_) {
     how.operands = sum_->operands();
@@ -72,8 +74,8 @@ void HostSum::have_operands() {
 }
 
 void HostSum::add_gradients() {
-  for_each_range(bundled().ranges()->size(),
-                 [&](int64_t range, int thread) { bundled().add_gradients(range, thread); });
+  for_each_range(bundled_->ranges()->size(),
+                 [&](int64_t range, int thread) { bundled_->add_gradients(range, thread); });
 }
 
 void HostSum::exchange(const ShardIteration& it, const TimeLimit& limit) {
@@ -94,15 +96,15 @@ void HostSum::for_each_range(int64_t count,
 }
 
 std::shared_ptr<const UpdateRanges> HostSum::ranges(const GradientSink& sink) {
-  return unfinished_ ? bundled().ranges() : whole().ranges(sink);
+  return unfinished_ ? bundled_->ranges() : whole().ranges(sink);
 }
 
 void HostSum::run(GradientSink& sink) {
   if (!unfinished_) return whole().run(sink);
   unfinished_ = false;
   if (divides_) return run_shared(sink);
-  for_each_range(bundled().ranges()->size(), [&](int64_t range, int thread) {
-    bundled().give_gradients(range, thread, sink);
+  for_each_range(bundled_->ranges()->size(), [&](int64_t range, int thread) {
+    bundled_->give_gradients(range, thread, sink);
     sink.end(range, thread);
   });
   ThreadTimer(profile_, 0)(&IterationAccounts::waiting);
@@ -123,7 +125,7 @@ MemorySum& HostSum::whole() {
 
 void HostSum::divide(const std::vector<IndexRange>& partition) {
   if (partition_ == partition) return;
-  const UpdateRanges& ranges = *bundled().ranges();
+  const UpdateRanges& ranges = *bundled_->ranges();
   std::vector<int64_t> sizes, shares;
   for (int64_t i = 0; i < ranges.size(); ++i) {
     sizes.push_back(0);
@@ -147,14 +149,14 @@ float* HostSum::shared_elements(const ParameterPart& part) const {
 }
 
 void HostSum::fill_range(int64_t range) {
-  for (const ParameterPart& part : bundled().ranges()->of(range)) {
+  for (const ParameterPart& part : bundled_->ranges()->of(range)) {
     fill_with_poison(shared_elements(part),
                      static_cast<size_t>(part.elements.count) * sizeof(float));
   }
 }
 
 void HostSum::give_published(int64_t range, GradientSink& sink, int thread) {
-  for (const ParameterPart& part : bundled().ranges()->of(range)) {
+  for (const ParameterPart& part : bundled_->ranges()->of(range)) {
     const auto& [first, count] = part.elements;
     sink.use({part.parameter, first, 1, count, count, count}, shared_elements(part), thread);
   }
@@ -163,7 +165,7 @@ void HostSum::give_published(int64_t range, GradientSink& sink, int thread) {
 // Each member computes its own update ranges, and those of others that are not begun when its own
 // are done. Meanwhile it uses what others have published.
 void HostSum::run_shared(GradientSink& sink) {
-  std::vector<std::atomic<bool>> used(static_cast<size_t>(bundled().ranges()->size()));
+  std::vector<std::atomic<bool>> used(static_cast<size_t>(bundled_->ranges()->size()));
   std::atomic<size_t> next{0};  // of the update ranges of others
   const auto use = [&](int64_t range, int thread) {
     if (used[static_cast<size_t>(range)].exchange(true)) return;
@@ -173,7 +175,7 @@ void HostSum::run_shared(GradientSink& sink) {
   const auto compute = [&](int64_t range, int thread) {
     used[static_cast<size_t>(range)] = true;
     fail_point("update range", iteration_, range);
-    bundled().give_gradients(range, thread, sink);
+    bundled_->give_gradients(range, thread, sink);
     sum_->publish(range);
     sink.end(range, thread);
   };
@@ -190,6 +192,7 @@ void HostSum::run_shared(GradientSink& sink) {
       if (next.compare_exchange_strong(k, k + 1)) use(of_others_[k], thread);
     }
   });
+  // A member without shards has no ranges of its own and takes over none: it may be the slowest.
   if (!own_.empty()) {
     const auto others = static_cast<int64_t>(of_others_.size());
     for_each_range(others, [&](int64_t i, int thread) {
@@ -206,7 +209,7 @@ void HostSum::run_shared(GradientSink& sink) {
   } catch (const Timeout&) {
     lost_ = std::current_exception();
   }
-  for_each_range(bundled().ranges()->size(), [&](int64_t range, int thread) {
+  for_each_range(bundled_->ranges()->size(), [&](int64_t range, int thread) {
     if (sum_->published(range)) return use(range, thread);
     compute(range, thread);
   });

@@ -22,8 +22,9 @@
 
 namespace lockstep {
 
-// One thread at a time, but for group_sum().add(). In an iteration begin(), then together() and
-// all shards, or add_one_by_one() and all shards; then exchange(), then run() or whole().
+// One thread at a time, but for group_sum().add(). In an iteration begin() and together(),
+// then all shards: computed together and have_operands(), or each with group_sum().add(). Then
+// exchange(), whole() if it is wanted, and run().
 class HostSum final : public GradientSum {
  public:
   // Threads without an update range call `rest`; see for_each_in_place(). The program, the pool and
@@ -59,7 +60,6 @@ class HostSum final : public GradientSum {
   MemorySum& whole() override;
 
  private:
-  BundledProgram& bundled() const { return *program_.bundled(); }
   void for_each_range(int64_t count,
                       const std::function<void(int64_t i, int thread)>& compute_range);
   // Writes the partial sums of shards that were computed together.
@@ -76,6 +76,7 @@ class HostSum final : public GradientSum {
   void give_published(int64_t range, GradientSink& sink, int thread);
 
   ShardProgram& program_;
+  BundledProgram* bundled_ = nullptr;  // in this iteration
   ThreadPool& pool_;
   const std::function<void(int thread, const std::atomic<int>& busy)> rest_;
   const IterationProfile* const profile_;
@@ -86,7 +87,7 @@ class HostSum final : public GradientSum {
   size_t operand_bytes_ = 0;  // that members share
   int64_t iteration_ = 0;
   bool divides_ = false;               // members divide the update ranges of this iteration
-  bool unfinished_ = false;            // only operands are there
+  bool unfinished_ = false;            // gradients are still to be computed from operands
   double limit_ = 1;                   // seconds for the other members
   std::vector<IndexRange> partition_;  // that update ranges are divided by
   std::vector<int64_t> own_, of_others_;

@@ -32,8 +32,8 @@ void for_each_shard(
     const std::function<void(int thread, const std::atomic<int>& busy)>& rest = {});
 
 // Runs body(i, thread) for [0, count). A thread has the same indices in every call, so that their
-// memory stays in its caches, until it takes over some that another thread has not begun. `rest`:
-// as above.
+// memory stays in its caches, until it takes over some that another thread has not begun. After an
+// exception, which is rethrown, the other threads go on. `rest`: as above.
 void for_each_in_place(
     ThreadPool& pool, int64_t count, const std::function<void(int64_t i, int thread)>& body,
     const std::function<void(int thread, const std::atomic<int>& busy)>& rest = {});

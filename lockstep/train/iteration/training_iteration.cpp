@@ -98,6 +98,8 @@ IterationOutcome TrainingIteration::finish() {
     return outcome;
   }
   if (!begun.applied) {
+    parts_.program->check_statistics(it.shards,
+                                     [&](int64_t j) { return parts_.executor->summary(it, j); });
     begun.scalars.observations = static_cast<double>(std::max<int64_t>(outcome.terms, 1));
     apply(begun.scalars, it.slot);
   }

@@ -46,7 +46,7 @@ struct UpdateRanges {
 class GradientSink {
  public:
   virtual ~GradientSink() = default;
-  // False: the sum of this parameter is not read, so it need not be there.
+  // False: use() does not read the sum of this parameter, so it need not be there.
   virtual bool reads(size_t parameter) const {
     (void)parameter;
     return true;
@@ -58,7 +58,8 @@ class GradientSink {
   }
   // Arrays of the parameter's shape, row-major, that use() reads or writes.
   virtual std::span<const float* const> arrays(size_t parameter) const = 0;
-  // `sum`: of the block's elements. Only valid during the call.
+  // `sum`: of the block's elements. Only valid during the call. One thread gives the blocks of an
+  // update range, with rows from left to right.
   virtual void use(const ParameterBlock& block, const float* sum, int thread) = 0;
   // The same thread has given all blocks of an update range.
   virtual void end(int64_t range, int thread) { (void)range, (void)thread; }

@@ -20,6 +20,9 @@ class FunctionLossProgram final : public MiniBatchProgram {
   void set_batch(const MiniBatch& batch) override;
   void report(std::span<const IndexRange> shards, const SummaryOf& summary,
               IterationOutcome& outcome) const override;
+  void check_statistics(std::span<const IndexRange>, const SummaryOf&) override {
+    program_.check_statistics();
+  }
   void follow_statistics(std::span<const IndexRange> shards, const SummaryOf& summary,
                          const std::function<float*(int k)>& state) override;
 

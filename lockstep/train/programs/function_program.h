@@ -144,9 +144,12 @@ class FunctionProgram final : public ShardProgram, private BundledProgram {
   // Throws Error naming the rows with a non-finite loss. `iteration` is for the message.
   void check_finite(int64_t iteration) const;
   bool is_finite() const;
+  // Throws InvalidArgument if shards have run the network differently, or their statistics are of
+  // single values.
+  void check_statistics();
   // Updates the network's states from the shards' statistics, and takes what they leave in states
-  // by row. `state(k)`: host memory of state k. Throws InvalidArgument if shards have run the
-  // network differently, or a shard has carried a state twice.
+  // by row. `state(k)`: host memory of state k. Throws what check_statistics() throws, before it
+  // changes anything.
   void follow_statistics(const std::function<float*(int k)>& state);
 
  private:
@@ -206,6 +209,12 @@ class FunctionProgram final : public ShardProgram, private BundledProgram {
     return const_cast<FunctionProgram*>(this)->iterations_[slot_of(task)].summary_of(task);
   }
   Tensor upload(const Tensor& tensor, size_t i);
+  // The shards of run `r` of the network: their rows, and their statistics.
+  struct FinishedRun {
+    std::vector<IndexRange> rows;
+    std::vector<const float*> statistics;
+  };
+  FinishedRun finished_run(size_t r) const;
   // Gives a shard its rows of all tensors.
   static void take_rows(const Iteration& it, Shard::State& state);
   // All lambdas of one location in a program have one type.

@@ -54,7 +54,18 @@ void FunctionProgram::check_finite(int64_t iteration) const {
   }
 }
 
-void FunctionProgram::follow_statistics(const std::function<float*(int k)>& state) {
+FunctionProgram::FinishedRun FunctionProgram::finished_run(size_t r) const {
+  FinishedRun run;
+  int64_t first = 0;
+  for (const FunctionSummary& summary : summaries()) {
+    run.rows.push_back({first, summary.runs[r].key.n});
+    first = run.rows.back().end();
+    run.statistics.push_back(summary.runs[r].values.data());
+  }
+  return run;
+}
+
+void FunctionProgram::check_statistics() {
   const std::vector<ForwardStatistics>& first = summaries()[0].runs;
   for (size_t j = 1; j < summaries().size(); ++j) {
     bool same = summaries()[j].runs.size() == first.size();
@@ -72,18 +83,20 @@ void FunctionProgram::follow_statistics(const std::function<float*(int k)>& stat
              "make_row_states(), or none");
     }
   }
+  for (size_t r = 0; r < first.size(); ++r) {
+    const FinishedRun run = finished_run(r);
+    lockstep::check_statistics(plan(first[r].key).statistics, run.rows, run.statistics);
+  }
+}
+
+void FunctionProgram::follow_statistics(const std::function<float*(int k)>& state) {
+  check_statistics();
+  const std::vector<ForwardStatistics>& first = summaries()[0].runs;
   if (fresh_) network_.reset_row_states();
   for (size_t r = 0; r < first.size(); ++r) {
-    std::vector<IndexRange> rows;
-    std::vector<const float*> values;
-    int64_t at_row = 0;
-    for (const FunctionSummary& summary : summaries()) {
-      rows.push_back({at_row, summary.runs[r].key.n});
-      at_row += summary.runs[r].key.n;
-      values.push_back(summary.runs[r].values.data());
-    }
+    const FinishedRun finished = finished_run(r);
     const ShardPlan& made = plan(first[r].key);
-    lockstep::follow_statistics(made.statistics, rows, values, state);
+    lockstep::follow_statistics(made.statistics, finished.rows, finished.statistics, state);
     if (made.carries.empty()) continue;
     const CarriedRows carried(network_, made.carries, fresh_);
     int64_t at = 0;

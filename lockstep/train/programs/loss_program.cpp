@@ -20,6 +20,7 @@ class ChargingSink final : public GradientSink {
   std::span<const float* const> arrays(size_t parameter) const override {
     return sink_.arrays(parameter);
   }
+  bool reads(size_t parameter) const override { return sink_.reads(parameter); }
   void use(const ParameterBlock& block, const float* sum, int thread) override {
     profiler_.charge(thread, account_);
     sink_.use(block, sum, thread);
@@ -47,15 +48,32 @@ void BuiltInLossProgram::report(std::span<const IndexRange> shards, const Summar
   outcome.loss_sum = tree_sum(losses);
 }
 
+namespace {
+
+// What each shard's summary has of the batch statistics.
+std::vector<const float*> statistics_of(size_t shards, const SummaryOf& summary) {
+  std::vector<const float*> values;
+  for (size_t j = 0; j < shards; ++j) {
+    values.push_back(
+        reinterpret_cast<const float*>(summary(static_cast<int64_t>(j)) + sizeof(ShardSummary)));
+  }
+  return values;
+}
+
+}  // namespace
+
+void BuiltInLossProgram::check_statistics(std::span<const IndexRange> shards,
+                                          const SummaryOf& summary) {
+  if (plans_.statistics().empty()) return;
+  lockstep::check_statistics(plans_.statistics(), {shards.begin(), shards.end()},
+                             statistics_of(shards.size(), summary));
+}
+
 void BuiltInLossProgram::follow_statistics(std::span<const IndexRange> shards,
                                            const SummaryOf& summary,
                                            const std::function<float*(int k)>& state) {
   if (plans_.statistics().empty() && plans_.carries().empty()) return;
-  std::vector<const float*> values;
-  for (size_t j = 0; j < shards.size(); ++j) {
-    values.push_back(
-        reinterpret_cast<const float*>(summary(static_cast<int64_t>(j)) + sizeof(ShardSummary)));
-  }
+  const std::vector<const float*> values = statistics_of(shards.size(), summary);
   lockstep::follow_statistics(plans_.statistics(), {shards.begin(), shards.end()}, values, state);
   if (fresh_) network_.reset_row_states();
   for (size_t j = 0; j < shards.size(); ++j) {

@@ -36,8 +36,10 @@ class MiniBatchProgram : public ShardProgram {
   // Fills in the sums of a finished iteration.
   virtual void report(std::span<const IndexRange> shards, const SummaryOf& summary,
                       IterationOutcome& outcome) const = 0;
+  // Before the update: throws what follow_statistics() would throw.
+  virtual void check_statistics(std::span<const IndexRange> shards, const SummaryOf& summary) = 0;
   // Updates the network's states from the batch statistics of a finished iteration, and takes what
-  // it leaves in states by row. `state(k)`: host memory of state number k.
+  // its rows have left in states by row. `state(k)`: host memory of state number k.
   virtual void follow_statistics(std::span<const IndexRange> shards, const SummaryOf& summary,
                                  const std::function<float*(int k)>& state) = 0;
   // The loss of a computed (on a device: completed) shard, summed over its observations.
@@ -53,6 +55,7 @@ class BuiltInLossProgram : public MiniBatchProgram {
   void set_batch(const MiniBatch& batch) override;
   void report(std::span<const IndexRange> shards, const SummaryOf& summary,
               IterationOutcome& outcome) const final;
+  void check_statistics(std::span<const IndexRange> shards, const SummaryOf& summary) final;
   void follow_statistics(std::span<const IndexRange> shards, const SummaryOf& summary,
                          const std::function<float*(int k)>& state) final;
   const GradientLayout& gradient_layout() const final { return plans_.gradient_layout(); }

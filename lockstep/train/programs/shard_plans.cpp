@@ -401,10 +401,21 @@ std::vector<double> shares_of(const MovingStatistics& s, size_t at,
 
 }  // namespace
 
+void check_statistics(const std::vector<MovingStatistics>& statistics,
+                      const std::vector<IndexRange>& shards,
+                      const std::vector<const float*>& shard_statistics) {
+  size_t at = 0;
+  for (const MovingStatistics& s : statistics) {
+    if (s.counted) shares_of(s, at, shards, shard_statistics);
+    at += 2 * static_cast<size_t>(s.channels);
+  }
+}
+
 void follow_statistics(const std::vector<MovingStatistics>& statistics,
                        const std::vector<IndexRange>& shards,
                        const std::vector<const float*>& shard_statistics,
                        const std::function<float*(int k)>& state) {
+  check_statistics(statistics, shards, shard_statistics);
   std::vector<double> terms(shards.size());
   size_t at = 0;
   std::vector<double> mean, variance;

@@ -214,11 +214,17 @@ struct PixelCounts {
 PixelCounts count_pixels(const float* scores, const int32_t* labels, int64_t rows, int64_t classes,
                          int64_t pixels);
 
+// Throws InvalidArgument, naming the layer and the observations, if counted statistics of a shard
+// are of a single value.
+void check_statistics(const std::vector<MovingStatistics>& statistics,
+                      const std::vector<IndexRange>& shards,
+                      const std::vector<const float*>& shard_statistics);
+
 // Updates states from the statistics of a mini-batch. `shard_statistics`: for each shard and each
 // of `statistics` all means, then all variances. mean = sum w_j mean_j; variance = sum w_j
 // (variance_j + (mean_j - mean)^2), summed by the tree; StateRule describes other rules. w_j: the
-// shard's share of observations, or of what counted statistics are of. Throws InvalidArgument,
-// naming the layer and the observations, if these count a single value.
+// shard's share of observations, or of what counted statistics are of. Throws what
+// check_statistics() throws, before it changes anything.
 // `state(k)`: host memory of network state number k.
 void follow_statistics(const std::vector<MovingStatistics>& statistics,
                        const std::vector<IndexRange>& shards,

@@ -69,7 +69,7 @@ void ShardSums::set_roots(size_t s, std::span<const ShardSubtree> subtrees) {
       const GradientLayout::Entry& entry = layout_.entries[static_cast<size_t>(p)];
       writes.push_back(subtrees[i].sum + entry.offset);
       // Other members may still read the sum before. What they share is filled elsewhere, see
-      // ThreadExecutor::fill_range().
+      // HostSum::fill_range().
       if (poison() != Poison::none && !shared_) fill_with_poison(writes.back(), entry.spec.bytes());
     }
   }
@@ -107,14 +107,18 @@ void ShardSums::compute(int64_t range, int thread, GradientSink& sink) {
   const int64_t rows = first.count / std::max<int64_t>(sum.columns, 1);
   const int64_t most = std::min(sum.columns, kMostColumns);
   const bool alone = !shared_;
+  const bool read = std::ranges::any_of(
+      parts, [&](const ParameterPart& part) { return sink.reads(part.parameter); });
 
   int64_t column = 0;
   do {
     const IndexRange columns{column, std::min(most, sum.columns - column)};
     const kernels::ShardRoot& root =
         alone ? own_block(thread, parts.size(), most) : roots_[s].front();
-    sum.add(kept_[s], leaves_, {&root, 1},
-            {number, columns, alone, sink.arrays(parts.front().parameter)});
+    if (read) {
+      sum.add(kept_[s], leaves_, {&root, 1},
+              {number, columns, alone, sink.arrays(parts.front().parameter)});
+    }
     for (size_t i = 0; i < parts.size(); ++i) {
       const IndexRange& elements = parts[i].elements;
       const ParameterBlock block =

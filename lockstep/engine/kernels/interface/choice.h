@@ -10,6 +10,7 @@ struct Choice {
   // Products of fp32 numbers on GPUs may round their factors to TF32: 10 bits of significand
   // instead of 23, at the speed of tensor cores (NVIDIA A100 architecture, 2020).
   bool tf32 = false;
+  bool operator==(const Choice&) const = default;
 };
 
 // The choice for kernels that the calling thread makes: that of its newest ThreadChoice if there is

@@ -5,6 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/engine/device/eager_stream.h"
+#include "lockstep/engine/kernels/interface/choice.h"
 #include "lockstep/engine/nn/inputs/input_statistics.h"
 #include "lockstep/engine/nn/inputs/sequences.h"
 #include "lockstep/engine/nn/layers/normalized_values.h"
@@ -142,14 +143,7 @@ std::shared_ptr<NetworkRun> lend_run(const std::shared_ptr<NetworkPlan>& plan,
 
 std::shared_ptr<NetworkPlan> Network::plan_for(int64_t n, const LoweringOptions& options,
                                                DType precision, bool gradients) {
-  std::string key = options.training ? "training" : "inference";
-  key += " " + std::to_string(n) + (gradients ? " gradients" : "");
-  for (const DType type : options.inputs) key += " " + std::string(name_of(type));
-  key += " " + std::string(name_of(precision));
-  for (const int64_t steps : options.steps) key += " " + std::to_string(steps);
-  for (const auto& name : options.outputs) key += " " + name;
-  if (options.carry) key += options.in_segments ? " segments" : " carry";
-  if (options.in_segments) key += " of " + std::to_string(options.capacity);
+  const NetworkPlanKey key{n, options, precision, gradients, kernels::choice()};
   const MutexLock lock(state_->mutex);
   auto& plans = state_->plans;
   const auto cached =
@@ -245,8 +239,10 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
                         .step = options.step});
   recorded.forward();
   std::vector<Tensor> outputs = recorded.outputs();
-  for (const auto& s : mine->statistics) {
-    follow(s, *run, state_->states, options.update_state);
+  // All are checked before any state changes.
+  for (const auto& s : mine->statistics) follow(s, *run, state_->states, false);
+  if (options.update_state) {
+    for (const auto& s : mine->statistics) follow(s, *run, state_->states, true);
   }
   for (const Carry& carry : mine->carries) {
     const Tensor to = first_rows(state_->row_state(carry.name).value, n);
