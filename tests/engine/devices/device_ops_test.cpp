@@ -12,7 +12,7 @@ namespace {
 using devicetest::FakeDevice;
 
 TEST(DeviceOps, EveryCaseMatchesTheReference) {
-  const FakeDevice fake(0, {.large_pages = true});
+  const FakeDevice fake;
   for (const auto& c : optest::offered_cases(fake)) {
     SCOPED_TRACE(c);
     optest::check_forward(fake, c);

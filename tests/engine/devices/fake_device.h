@@ -27,9 +27,6 @@ namespace lockstep::devicetest {
 
 struct FakeOptions {
   size_t bytes = size_t{256} << 20;
-  // The protection is changed for each kernel, which takes time for each page. Large pages take
-  // much memory where many processes have such devices.
-  bool large_pages = false;
   bool records = true;
   bool recordings_fail = false;  // as if some work could not be recorded
   // false: work is counted and not done. Values are then unspecified, and results that the host
