@@ -101,7 +101,7 @@ TEST(DeviceStep, ChangesImagesAsThreadsDo) {
 
 // One call updates all parameters: with every solver, thresholds and frozen layers.
 TEST(DeviceStep, UpdatesOfAllAreThoseOfEach) {
-  const FakeDevice fake;
+  const FakeDevice fake(0, {.large_pages = true});
   const kernels::Table& whole = kernels::table_for(fake);
   kernels::Table by_one = whole;
   by_one.sgdm_of_all = nullptr;
@@ -136,7 +136,7 @@ TEST(DeviceStep, UpdatesOfAllAreThoseOfEach) {
 // all parameters at once or one by one.
 TEST(DeviceStep, LayersLearnFromAnEpochOn) {
   for (const bool records : {true, false}) {
-    const FakeDevice fake(0, {.records = records});
+    const FakeDevice fake(0, {.large_pages = true, .records = records});
     const kernels::Table& whole = kernels::table_for(fake);
     kernels::Table by_one = whole;
     by_one.sgdm_of_all = nullptr;

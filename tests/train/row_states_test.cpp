@@ -249,7 +249,7 @@ TEST(RowStates, ALossOfTheUserCarriesThemAsTheNetworksLossDoes) {
 }
 
 TEST(RowStates, AreThoseOfTheProcessorOnADevice) {
-  const FakeDevice fake;
+  const FakeDevice fake(0, {.large_pages = true});
   TrainingOptions options = testing::law_options(1);
   options.device = "cuda:0";
   for (const bool own : {false, true}) {

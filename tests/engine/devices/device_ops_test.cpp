@@ -12,7 +12,7 @@ namespace {
 using devicetest::FakeDevice;
 
 TEST(DeviceOps, EveryCaseMatchesTheReference) {
-  const FakeDevice fake;
+  const FakeDevice fake(0, {.large_pages = true});
   for (const auto& c : optest::offered_cases(fake)) {
     SCOPED_TRACE(c);
     optest::check_forward(fake, c);
@@ -21,7 +21,7 @@ TEST(DeviceOps, EveryCaseMatchesTheReference) {
 }
 
 TEST(DeviceOps, OutputsAndGradientsLieWhereTheInputsDo) {
-  const FakeDevice fake;
+  const FakeDevice fake(0, {.large_pages = true});
   const Tensor x = Tensor::from(std::vector<float>{1, -2, 3}, Shape{3}).to(fake);
   const Tensor unused = Tensor::zeros({2}, DType::f32, fake);
   Tape tape;
@@ -39,7 +39,7 @@ TEST(DeviceOps, OutputsAndGradientsLieWhereTheInputsDo) {
 }
 
 TEST(DeviceOps, TensorsOnTwoDevicesDoNotMix) {
-  const FakeDevice fake;
+  const FakeDevice fake(0, {.large_pages = true});
   const Tensor here = Tensor::full({3}, 1), there = here.to(fake);
   try {
     ops::add({here, there});

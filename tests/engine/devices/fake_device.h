@@ -27,6 +27,9 @@ namespace lockstep::devicetest {
 
 struct FakeOptions {
   size_t bytes = size_t{256} << 20;
+  // The protection is changed whenever the host waits, which takes time for each page. Where many
+  // processes have such devices, large pages take much memory, and long to come.
+  bool large_pages = false;
   bool records = true;
   bool recordings_fail = false;  // as if some work could not be recorded
   // false: work is counted and not done. Values are then unspecified, and results that the host

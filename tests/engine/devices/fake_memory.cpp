@@ -22,8 +22,7 @@ FakeMemory::FakeMemory(const FakeOptions& options)
   region_ = static_cast<std::byte*>(
       mmap(nullptr, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   if (region_ == MAP_FAILED) throw Error("[fake] no memory to stand in for a device's");
-  // The protection is changed whenever the host waits, which takes time for each page.
-  madvise(region_, bytes_, MADV_HUGEPAGE);
+  if (options.large_pages) madvise(region_, bytes_, MADV_HUGEPAGE);
   default_stream_ = make_stream();
 }
 
