@@ -137,9 +137,9 @@ Tensor FunctionProgram::upload(const Tensor& tensor, size_t i) {
   if (plain.device() == device) return plain;
   DeviceMemory& memory = memory_of(device);
   Iteration& it = present();
-  if (i == it.uploads.size()) {
-    it.uploads.emplace_back();
-    it.upload_bytes.push_back(0);
+  if (i >= it.uploads.size()) {  // tensors before it may lie on the device
+    it.uploads.resize(i + 1);
+    it.upload_bytes.resize(i + 1);
   }
   if (!it.uploads[i] || it.upload_bytes[i] < plain.bytes()) {
     it.uploads[i] = std::make_unique<Pinned>(memory, plain.bytes());
