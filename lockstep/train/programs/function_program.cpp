@@ -215,7 +215,7 @@ void FunctionProgram::prepare(std::span<const IndexRange> shards, int workers) {
     for (Worker& worker : workers_) {
       if (!worker.stream) worker.stream = std::make_unique<StreamForEager>(network_.device());
     }
-    if (present().readings.size() < shards.size()) present().readings.resize(shards.size());
+    if (present().transfers.size() < shards.size()) present().transfers.resize(shards.size());
   }
   if (!profile_) return;
   const MutexLock lock(mutex_);
@@ -266,7 +266,7 @@ ShardGradients FunctionProgram::compute(const ShardTask& task, bool in_bundle) {
   FunctionSummary& summary = it.summary_of(task);
   summary = {};
   Worker& worker = workers_[static_cast<size_t>(task.worker)];
-  DeviceReadings* readings = nullptr;
+  DeviceTransfers* transfers = nullptr;
   if (!device.is_cpu()) {
     it.number = task.iteration;
     is_broken_ = true;
@@ -274,8 +274,8 @@ ShardGradients FunctionProgram::compute(const ShardTask& task, bool in_bundle) {
     DeviceMemory& memory = memory_of(device);
     memory.follow(worker.stream->get(), memory.default_stream());
     stream.emplace(device, worker.stream->get());
-    readings = &it.readings_of(task);
-    readings->begin();
+    transfers = &it.transfers_of(task);
+    transfers->begin();
   }
   const TensorSpec flat{Shape{static_cast<int64_t>(layout_.bytes / sizeof(float))}, DType::f32,
                         nullptr};
@@ -286,7 +286,7 @@ ShardGradients FunctionProgram::compute(const ShardTask& task, bool in_bundle) {
       .worker = &worker,
       .charge = &charge,
       .summary = &summary,
-      .readings = readings,
+      .transfers = transfers,
       .range = task.rows,
       .step = {options_.seed, static_cast<uint64_t>(task.iteration), task.rows.first},
       .rows = {},
@@ -306,9 +306,9 @@ ShardGradients FunctionProgram::compute(const ShardTask& task, bool in_bundle) {
   const Tensor losses = state.losses_of(*loss_, shard);
   summary.terms = state.terms();
   summary.whole = check_losses(losses, task.rows, it.summaries.size());
-  if (readings) {
+  if (transfers) {
     const Tensor plain = row_major(losses);
-    readings->add(device, static_cast<const float*>(plain.raw()), plain.shape().elements());
+    transfers->read(device, static_cast<const float*>(plain.raw()), plain.shape().elements());
   } else {
     add_losses(losses.to_vector(), task.rows, summary);
   }
@@ -352,17 +352,17 @@ void FunctionProgram::complete(const ShardTask& task) {
   if (network_.device().is_cpu()) return;
   finished_ = slot_of(task);
   FunctionSummary& summary = iterations_[finished_].summary_of(task);
-  const DeviceReadings& readings = iterations_[finished_].readings_of(task);
+  const DeviceTransfers& transfers = iterations_[finished_].transfers_of(task);
   size_t next = 0;
   for (ForwardStatistics& run : summary.runs) {
     for (std::vector<float>* const all : {&run.values, &run.carried}) {
       for (auto to = all->begin(); to != all->end();) {
-        const std::span<const float> values = readings.of(next++);
+        const std::span<const float> values = transfers.of(next++);
         to = std::copy(values.begin(), values.end(), to);
       }
     }
   }
-  add_losses(readings.of(next), task.rows, summary);
+  add_losses(transfers.of(next), task.rows, summary);
 }
 
 // Uses as many runs as the threads have, and the medians of the runs that exist.

@@ -24,7 +24,7 @@
 #include "lockstep/engine/nn/runner/compiled_network.h"
 #include "lockstep/engine/plan/runs_in_turn.h"
 #include "lockstep/train/profile/iteration_profile.h"
-#include "lockstep/train/programs/devices/device_readings.h"
+#include "lockstep/train/programs/devices/device_transfers.h"
 #include "lockstep/train/programs/shard.h"
 #include "lockstep/train/programs/shard_plans.h"
 #include "lockstep/train/programs/shard_program.h"
@@ -188,16 +188,16 @@ class FunctionProgram final : public ShardProgram, private BundledProgram {
     std::vector<size_t> upload_bytes;
     std::vector<FunctionSummary> summaries;
     FunctionSummary repeated[2];
-    std::vector<DeviceReadings> readings;  // by shard; on a device
-    DeviceReadings repeated_readings[2];
+    std::vector<DeviceTransfers> transfers;  // by shard; on a device
+    DeviceTransfers repeated_transfers[2];
 
     FunctionSummary& summary_of(const ShardTask& task) {
       return task.repeat > 0 ? repeated[task.repeat - 1]
                              : summaries[static_cast<size_t>(task.shard)];
     }
-    DeviceReadings& readings_of(const ShardTask& task) {
-      return task.repeat > 0 ? repeated_readings[task.repeat - 1]
-                             : readings[static_cast<size_t>(task.shard)];
+    DeviceTransfers& transfers_of(const ShardTask& task) {
+      return task.repeat > 0 ? repeated_transfers[task.repeat - 1]
+                             : transfers[static_cast<size_t>(task.shard)];
     }
   };
   // The iteration that begins, and the one that a task belongs to.

@@ -200,8 +200,8 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
     ForwardStatistics followed{key, {}, {}};
     const auto add = [&](std::vector<float>& to, int output, int64_t count) {
       const float* const from = run->output(output);
-      if (s.readings) {
-        s.readings->add(device, from, count);
+      if (s.transfers) {
+        s.transfers->read(device, from, count);
         to.resize(to.size() + static_cast<size_t>(count));
       } else {
         to.insert(to.end(), from, from + count);

@@ -22,7 +22,7 @@ struct Shard::State {
   FunctionProgram::Worker* worker = nullptr;
   ThreadTimer* charge = nullptr;
   FunctionSummary* summary = nullptr;
-  DeviceReadings* readings = nullptr;  // on a device
+  DeviceTransfers* transfers = nullptr;  // on a device
   IndexRange range;
   RandomContext step;
   std::vector<Tensor> rows;  // of the tensors; then the lengths of those that are sequences
