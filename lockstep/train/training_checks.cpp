@@ -41,10 +41,6 @@ void try_shard(const Network& network, Device device, const TrainingOptions& giv
         .plan(1);
     return;
   }
-  if (has_sequences(network)) {
-    throw Unsupported("[training] sequences are trained with losses of the user on the CPU only",
-                      "set device = \"cpu\", or write the loss as an expression");
-  }
   const std::vector<DType> inputs(network.input_shapes().size(), DType::u8);
   LoweredNetwork lowered = network.lower(1, {.training = true, .inputs = inputs});
   PlanOptions options;

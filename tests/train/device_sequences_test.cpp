@@ -168,15 +168,21 @@ TEST_P(DeviceSequences, AreEvaluatedAsByThreads) {
   EXPECT_TRUE(fake.misuse().empty()) << fake.misuse().front();
 }
 
-TEST(DeviceSequencesRefuse, LossesOfTheUser) {
+// An expression of outputs and targets by step is the network's loss.
+TEST(DeviceSequenceExpressions, ComputeWhatThreadsCompute) {
   const FakeDevice fake;
-  Network network = network_of(Kind::values);
-  TrainingData data;
-  data.training = data_of(Kind::values);
-  data.loss = {.function = [](Shard&) { return Tensor(); }, .name = "mine"};
-  testing::expect_says(
-      testing::message_of<Unsupported>([&] { train(network, data, options_for("cuda:0")); }),
-      "on the CPU only");
+  const auto with = [](TrainingOptions options) {
+    Network network = network_of(Kind::values_of_steps);
+    network.set_loss("mean(square(output - target)) + 0.1 * mean(abs(output))");
+    TrainingData data;
+    data.training = data.validation = data_of(Kind::values_of_steps);
+    Outcome outcome{train(network, data, options), {}};
+    for (const auto& p : network.parameters()) outcome.values.push_back(p.value.to_vector());
+    return outcome;
+  };
+  const Outcome cpu = with(options_for("cpu"));
+  EXPECT_NE(cpu.values, trained(Kind::values_of_steps, options_for("cpu")).values);
+  for (const int64_t streams : {1, 4}) expect_same(with(options_for("cuda:0", streams)), cpu);
 }
 
 }  // namespace

@@ -228,8 +228,10 @@ class Network {
   int64_t check_inputs(std::span<const Tensor> inputs) const;
   // Returns the lengths of the inputs that are sequences, on the network's device: those given, or
   // all steps. Throws InvalidArgument for lengths that do not fit. `inputs` have been checked.
+  // `known`: those given, on the CPU; empty: a device is waited for, which has them.
   std::vector<Tensor> sequence_lengths(std::span<const Tensor> inputs,
-                                       const std::vector<Tensor>& given) const;
+                                       const std::vector<Tensor>& given,
+                                       const std::vector<Tensor>& known = {}) const;
   // Runs a network with one input outside training, without recording. Returns the first output: n
   // x ... for an input of n x .... On the CPU, a row of the result does not depend on n or on the
   // other observations, bit by bit. For this, observations are run in batches of a fixed size, and

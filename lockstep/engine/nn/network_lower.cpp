@@ -223,7 +223,8 @@ std::string NetworkValue::to_string() const {
 }
 
 std::vector<Tensor> Network::sequence_lengths(std::span<const Tensor> inputs,
-                                              const std::vector<Tensor>& given) const {
+                                              const std::vector<Tensor>& given,
+                                              const std::vector<Tensor>& known) const {
   std::vector<Tensor> all;
   size_t k = 0;
   for (const auto& node : layers()) {
@@ -243,7 +244,7 @@ std::vector<Tensor> Network::sequence_lengths(std::span<const Tensor> inputs,
                             counted(n, "number") + " of i32, received " +
                             lengths.spec().to_string());
     }
-    const Tensor host = lengths.to({});
+    const Tensor host = known.empty() ? lengths.to({}) : known.at(all.size());
     for (int64_t i = 0; i < n; ++i) {
       const int32_t length = host.data<int32_t>()[i];
       if (length >= 0 && length <= steps) continue;

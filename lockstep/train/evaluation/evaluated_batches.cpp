@@ -390,7 +390,9 @@ std::vector<float> EvaluatedBatches::custom_losses(const EvaluatedPart& part, in
   }
   fill(to, tensors.back().raw(), part, thread);
   if (by_step()) lengths.back() = lengths[steps_input_];
-  for (Tensor& tensor : tensors) tensor = tensor.to(network_.device());
+  for (auto* const list : {&tensors, &lengths}) {
+    for (Tensor& tensor : *list) tensor = tensor.to(network_.device());
+  }
   return evaluate_loss(network_, data_.loss, tensors, in_parts() ? lengths : std::vector<Tensor>());
 }
 

@@ -96,6 +96,7 @@ void FunctionProgram::set_batch(const std::vector<Tensor>& batch, const ShardLos
   if (std::exchange(is_broken_, false)) wait();
   finished_ = present_ = (present_ + 1) % kIterationSlots;
   present().batch.clear();
+  present().here.assign(batch.size(), {});
   for (size_t i = 0; i < batch.size(); ++i) present().batch.push_back(upload(batch[i], i));
   present().ragged = std::move(ragged);
   loss_ = &loss;
@@ -109,6 +110,11 @@ void FunctionProgram::set_batch(const std::vector<Tensor>& batch, const ShardLos
          "call make_row_states(rows) with the largest number of observations");
 }
 
+Tensor FunctionProgram::rows_here(size_t i, const IndexRange& range) const {
+  const Tensor& all = present().here[i];
+  return all.defined() ? rows_of(all, range) : Tensor();
+}
+
 // Sequences have room for the longest of the shard.
 void FunctionProgram::take_rows(const Iteration& it, Shard::State& state) {
   std::vector<Tensor> lengths;
@@ -120,10 +126,9 @@ void FunctionProgram::take_rows(const Iteration& it, Shard::State& state) {
     }
     const RaggedTensor& ragged = found->second;
     const int64_t steps = steps_capacity(ragged.rows.longest(state.range));
-    const Tensor padded(shape_of_dims({state.range.count, steps}, ragged.step.dims(), 0),
-                        ragged.type);
-    ragged.rows.copy(state.range, steps, padded.raw());
-    state.rows.push_back(padded);
+    const Shape padded = shape_of_dims({state.range.count, steps}, ragged.step.dims(), 0);
+    state.rows.push_back(state.filled({padded, ragged.type, nullptr},
+                                      [&](void* to) { ragged.rows.copy(state.range, steps, to); }));
     state.lengths.push_back(i);
     lengths.push_back(rows_of(it.batch[i], state.range));
   }
@@ -146,6 +151,7 @@ Tensor FunctionProgram::upload(const Tensor& tensor, size_t i) {
     it.upload_bytes[i] = plain.bytes();
   }
   std::memcpy(it.uploads[i]->data(), plain.raw(), plain.bytes());
+  it.here[i] = Tensor::view(it.uploads[i]->data(), plain.spec(), nullptr);
   Tensor there(plain.shape(), plain.dtype(), device);
   memory.copy_from_host(there.raw(), it.uploads[i]->data(), plain.bytes(), memory.default_stream());
   return there;

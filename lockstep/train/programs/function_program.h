@@ -98,8 +98,9 @@ struct RaggedTensor {
 // values. Plan runs are recorded. The rest of a loss is not, because a function need not add the
 // same work in each call.
 //
-// Iterations run ahead if the network has no moving statistics and carries nothing. A loss may read
-// statistics (predict()), and the host updates them when an iteration is finished.
+// Iterations run ahead if the network has no moving statistics and carries nothing, and the loss is
+// not by step. A loss may read statistics (predict()), and the host updates them when an iteration
+// is finished.
 class FunctionProgram final : public ShardProgram, private BundledProgram {
  public:
   // The network must be initialized. The network and the profile must stay alive.
@@ -124,7 +125,10 @@ class FunctionProgram final : public ShardProgram, private BundledProgram {
   const GradientLayout& gradient_layout() const override { return layout_; }
   uint64_t layout_version() const override { return layout_version_; }
   size_t summary_bytes() const override { return 0; }
-  bool runs_ahead() const override { return !has_statistics_ && network_.row_states().empty(); }
+  // The summaries have the number by which a sum over steps is divided.
+  bool runs_ahead() const override {
+    return !options_.by_step && !has_statistics_ && network_.row_states().empty();
+  }
   BundledProgram* bundled() override;
   ShardGradients compute(const ShardTask& task) override { return compute(task, false); }
   void complete(const ShardTask& task) override;
@@ -188,6 +192,8 @@ class FunctionProgram final : public ShardProgram, private BundledProgram {
     std::vector<size_t> upload_bytes;
     std::vector<FunctionSummary> summaries;
     FunctionSummary repeated[2];
+    // By tensor, on a device: the values of `batch` that came from the CPU.
+    std::vector<Tensor> here;
     std::vector<DeviceTransfers> transfers;  // by shard; on a device
     DeviceTransfers repeated_transfers[2];
 
@@ -215,6 +221,8 @@ class FunctionProgram final : public ShardProgram, private BundledProgram {
     std::vector<const float*> statistics;
   };
   FinishedRun finished_run(size_t r) const;
+  // Rows of tensor `i` on the CPU, of the iteration that begins. Undefined: they are on a device.
+  Tensor rows_here(size_t i, const IndexRange& range) const;
   // Gives a shard its rows of all tensors.
   static void take_rows(const Iteration& it, Shard::State& state);
   // All lambdas of one location in a program have one type.

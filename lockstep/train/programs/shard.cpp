@@ -1,6 +1,7 @@
 #include "lockstep/train/programs/shard.h"
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -32,6 +33,24 @@ const Tensor& Shard::lengths(size_t i) const {
            "in a loop of your own, the lengths are a tensor of the mini-batch like others");
   }
   return state_.rows[*at];
+}
+
+Tensor Shard::State::filled(const TensorSpec& spec,
+                            const std::function<void(void* to)>& fill) const {
+  if (transfers) return transfers->send(network.device(), spec, fill);
+  const Tensor tensor(spec.shape, spec.dtype);
+  fill(tensor.raw());
+  return tensor;
+}
+
+Tensor Shard::State::on_host(const Tensor& tensor) const {
+  for (size_t i = 0; program && !tensor.device().is_cpu() && i < rows.size(); ++i) {
+    if (rows[i].id() != tensor.id()) continue;
+    if (i < tensors() && lengths_at(i)) break;  // the mini-batch has its lengths
+    const Tensor known = program->rows_here(i < tensors() ? i : lengths[i - tensors()], range);
+    if (known.defined()) return known;
+  }
+  return tensor.to({});
 }
 
 // The lengths of the inputs that are sequences: those that the caller gives, or those of the
@@ -123,7 +142,13 @@ std::vector<RecordedRun::RowsRead> Shard::State::read_rows(const std::vector<Car
   }
   const CarriedRows carried(network, carries, program->fresh_);
   for (size_t k = 0; k < carries.size(); ++k) {
-    read.push_back({carries[k].input, carried.read(k, range)});
+    Tensor values = carried.read(k, range);
+    if (transfers) {
+      values = transfers->send(network.device(), values.spec(), [own = values](void* to) {
+        std::memcpy(to, own.raw(), own.bytes());
+      });
+    }
+    read.push_back({carries[k].input, values});
   }
   return read;
 }
@@ -167,8 +192,10 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
   const bool carry = options.training && !s.is_trial && !network.row_states().empty();
   ForwardStatistics::Key key{n, training, carry, differentiable, {}, options.outputs, {}};
   for (const Tensor& input : inputs) key.inputs.push_back(input.dtype());
-  const std::vector<Tensor> lengths =
-      network.sequence_lengths(inputs, s.lengths_of(inputs, options));
+  const std::vector<Tensor> given = s.lengths_of(inputs, options);
+  std::vector<Tensor> known;
+  for (const Tensor& of : given) known.push_back(s.on_host(of));
+  const std::vector<Tensor> lengths = network.sequence_lengths(inputs, given, known);
   key.steps = steps_of(inputs, !lengths.empty());
   const bool only_for_trial = only_predicts || (s.is_trial && !network.row_states().empty());
   using Use = FunctionProgram::Use;
@@ -177,7 +204,7 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
                            : s.program->is_branch(s, key) ? Use::bundles
                                                           : Use::shards);
   if (plan.refused) std::rethrow_exception(plan.refused);
-  check_combined(plan.combined, lengths, s.step.first_row);
+  check_combined(plan.combined, known.empty() ? lengths : known, s.step.first_row);
   PlanRun* const run = &s.next_run(plan, !only_for_trial);
   charge(&IterationAccounts::plans);
   if (s.program->profile_ && !s.is_trial) ++s.worker->calls[&plan];

@@ -49,7 +49,8 @@ Tensor Shard::State::sums_over_steps(const Tensor& losses) const {
 
 int64_t Shard::State::terms() const {
   if (!by_step) return range.count;
-  const int32_t* const each = rows[*lengths_at(counted())].data<int32_t>();
+  const Tensor own = on_host(rows[*lengths_at(counted())]);
+  const auto* const each = own.data<int32_t>();
   return std::accumulate(each, each + range.count, int64_t{0});
 }
 

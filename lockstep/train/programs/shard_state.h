@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -53,6 +54,10 @@ struct Shard::State {
     if (found == lengths.end()) return std::nullopt;
     return tensors() + static_cast<size_t>(found - lengths.begin());
   }
+  // A tensor on the network's device, whose values `fill` writes to memory of the host.
+  Tensor filled(const TensorSpec& spec, const std::function<void(void* to)>& fill) const;
+  // The values on the CPU. Waits for the device unless they are rows that came from the CPU.
+  Tensor on_host(const Tensor& tensor) const;
   std::vector<Tensor> lengths_of(const std::vector<Tensor>& inputs,
                                  const ShardForwardOptions& options) const;
   // The tensor whose steps a loss by step has: the last one (the targets), else the first one that
