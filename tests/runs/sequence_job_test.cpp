@@ -8,6 +8,7 @@
 #include "lockstep/runs/job_plan.h"
 #include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/runs/run.h"
+#include "tests/engine/devices/fake_device.h"
 #include "tests/runs/support.h"
 
 namespace lockstep {
@@ -74,6 +75,49 @@ TEST_F(SequenceJob, AugmentationTrainsToOneDigest) {
   const Job resolved = read_resolved_job(job().resolved().dump());
   EXPECT_EQ(resolved.augmentation, job().augmentation);
   EXPECT_EQ(resolved.augmentation.time_mask, 3);
+}
+
+// A loss of its own, of the outputs by step.
+TEST_F(SequenceJob, AnExpressionLossTrainsToOneDigestOnADevice) {
+  const auto trained = [&](const std::string& name, const std::vector<std::string>& settings,
+                           const std::string& added = " + 0.1 * mean(abs(output))") {
+    const std::string path = write(name + ".toml", R"(
+[data]
+train = "waves"
+header = false
+validation_fraction = 0.2
+targets = "next_step"
+[network]
+loss = "mean(square(output - target)))" + added + R"("
+layers = [
+  { type = "sequence_input", channels = 2 },
+  { type = "gru", units = 5 },
+  { type = "fully_connected", units = 2 } ]
+[training]
+mini_batch_size = 8
+shard_size = 3
+max_epochs = 3
+metrics = ["rmse"]
+device = "cpu"
+threads = 1
+)");
+    RunOptions options;
+    options.folder = folder + "/" + name;
+    return run_job(read_job(local_files(), path, settings), options);
+  };
+  const RunResult one = trained("one", {});
+  EXPECT_NE(trained("plain", {}, "").training.digest, one.training.digest);
+  EXPECT_EQ(trained("two", {"threads=2"}).training.digest, one.training.digest);
+  const devicetest::FakeDevice fake;
+  for (const char* const streams : {"streams=1", "streams=2", "streams=4"}) {
+    const RunResult there = trained(streams, {"device=cuda:0", streams});
+    EXPECT_EQ(there.training.digest, one.training.digest) << streams;
+    ASSERT_FALSE(there.training.validations.empty());
+    EXPECT_EQ(there.training.validations.back().loss, one.training.validations.back().loss);
+    EXPECT_EQ(there.training.validations.back().metrics.at(0).value,
+              one.training.validations.back().metrics.at(0).value);
+  }
+  EXPECT_TRUE(fake.misuse().empty()) << fake.misuse().front();
 }
 
 TEST_F(SequenceJob, WhatDoesNotFitIsRefusedByName) {
