@@ -274,8 +274,13 @@ TEST(NormalizedStepsAlone, AShardOfOneStepIsRefusedByItsObservation) {
     options.max_epochs = 1;
     options.threads = 2;
     options.workers.count = workers;
-    return message_of<InvalidArgument>(
+    const auto learned = [&] { return problem.network.parameters().back().value.to_vector(); };
+    problem.network.initialize(static_cast<uint64_t>(options.seed));
+    const std::vector<float> before = learned();
+    const std::string said = message_of<InvalidArgument>(
         [&] { train(make_call<&of_single_steps>(), problem.network, problem.data, options); });
+    EXPECT_EQ(learned(), before) << "an update came before the refusal";
+    return said;
   };
   for (const int64_t workers : {0, 2}) {
     testing::expect_says(refusal(workers),

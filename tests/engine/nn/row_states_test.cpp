@@ -65,6 +65,20 @@ TEST(RowStates, BeginWithTheirInitialValuesUntilTheyAreMade) {
   EXPECT_EQ(network.row_state_shapes()[0], (std::pair<std::string, Shape>("summing_1.sum", {2})));
 }
 
+// Names of layers are not taken for modes of a run.
+TEST(RowStates, RunsForOtherOutputsHaveOtherPlans) {
+  Network network;
+  network.add(feature_input({.features = 2, .normalization = "none"}));
+  network.add(custom_layer(Summing{}), "carry");
+  network.add(fully_connected({.units = 1}));
+  network.initialize(1);
+  network.make_row_states(2);
+  EXPECT_EQ(network.forward({two_rows()}).shape(), (Shape{2, 1}));
+  const ForwardOptions of_layer{.carry = false, .outputs = {"carry"}};
+  EXPECT_EQ(network.forward({two_rows()}, of_layer).to_vector(),
+            (std::vector<float>{1.5, 2.5, 3.5, 4.5}));
+}
+
 // Of nested limits the strictest one applies, in both orders, and none after their ends.
 TEST(RowStates, AreNotCarriedByLimitedRuns) {
   Network network = summing_network();
