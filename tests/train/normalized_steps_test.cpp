@@ -274,7 +274,14 @@ TEST(NormalizedStepsAlone, AShardOfOneStepIsRefusedByItsObservation) {
     options.max_epochs = 1;
     options.threads = 2;
     options.workers.count = workers;
-    const auto learned = [&] { return problem.network.parameters().back().value.to_vector(); };
+    const auto learned = [&] {
+      std::vector<float> all;
+      for (const auto& p : problem.network.parameters()) {
+        const std::vector<float> values = p.value.to_vector();
+        all.insert(all.end(), values.begin(), values.end());
+      }
+      return all;
+    };
     problem.network.initialize(static_cast<uint64_t>(options.seed));
     const std::vector<float> before = learned();
     const std::string said = message_of<InvalidArgument>(
