@@ -77,7 +77,7 @@ TEST_F(SequenceJob, AugmentationTrainsToOneDigest) {
   EXPECT_EQ(resolved.augmentation.time_mask, 3);
 }
 
-// A loss of its own, of the outputs by step.
+// A job whose loss is an expression of the outputs of each step.
 TEST_F(SequenceJob, AnExpressionLossTrainsToOneDigestOnADevice) {
   const auto trained = [&](const std::string& name, const std::vector<std::string>& settings,
                            const std::string& added = " + 0.1 * mean(abs(output))") {

@@ -228,7 +228,7 @@ class Network {
   int64_t check_inputs(std::span<const Tensor> inputs) const;
   // Returns the lengths of the inputs that are sequences, on the network's device: those given, or
   // all steps. Throws InvalidArgument for lengths that do not fit. `inputs` have been checked.
-  // `known`: those given, on the CPU; empty: a device is waited for, which has them.
+  // `known`: the given lengths on the CPU; empty: they are read from their device, with a wait.
   std::vector<Tensor> sequence_lengths(std::span<const Tensor> inputs,
                                        const std::vector<Tensor>& given,
                                        const std::vector<Tensor>& known = {}) const;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <utility>
 
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/engine/kernels/interface/choice.h"
@@ -34,6 +35,8 @@ struct NetworkPlanKey {
 
 // What forward() uses, one for each (sizes, mode), with runs that are free for use.
 struct NetworkPlan : CompiledNetwork {
+  explicit NetworkPlan(CompiledNetwork compiled) : CompiledNetwork(std::move(compiled)) {}
+
   Mutex mutex;
   std::vector<std::unique_ptr<NetworkRun>> idle LOCKSTEP_GUARDED_BY(mutex);
 };

@@ -87,8 +87,8 @@ class GroupSum {
   // Waits until all members have called it. Throws like collectives.
   void finish_update_ranges(const TimeLimit& limit);
 
-  // The results, valid until the next begin(): the sum, which other members may read at the same
-  // time and must not be modified, and the additional bytes of any leaf and of any member.
+  // The results, valid until the next begin(): the sum (its address stays the same; other members
+  // may read it, so it must not be modified), and the additional bytes of any leaf and any member.
   float* result() const;
   const std::byte* leaf_metadata(int64_t leaf) const;
   const std::byte* member_metadata(int rank) const;

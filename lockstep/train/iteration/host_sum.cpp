@@ -116,10 +116,7 @@ MemorySum& HostSum::whole() {
     NoSink none;
     divides_ ? run_shared(none) : add_gradients();
   }
-  if (!memory_ || memory_at_ != sum_->result()) {
-    memory_at_ = sum_->result();
-    memory_.emplace(pool_, program_.gradient_layout(), memory_at_, profile_);
-  }
+  if (!memory_) memory_.emplace(pool_, program_.gradient_layout(), sum_->result(), profile_);
   return *memory_;
 }
 
@@ -192,7 +189,7 @@ void HostSum::run_shared(GradientSink& sink) {
       if (next.compare_exchange_strong(k, k + 1)) use(of_others_[k], thread);
     }
   });
-  // A member without shards has no ranges of its own and takes over none: it may be the slowest.
+  // A member without shards takes over no ranges, because it may be the slowest.
   if (!own_.empty()) {
     const auto others = static_cast<int64_t>(of_others_.size());
     for_each_range(others, [&](int64_t i, int thread) {

@@ -83,8 +83,7 @@ class HostSum final : public GradientSum {
   Group* group_ = nullptr;
   std::unique_ptr<GroupSum> sum_;
   std::optional<MemorySum> memory_;  // of the result; made when it is needed
-  const float* memory_at_ = nullptr;
-  size_t operand_bytes_ = 0;  // that members share
+  size_t operand_bytes_ = 0;         // that members share
   int64_t iteration_ = 0;
   bool divides_ = false;               // members divide the update ranges of this iteration
   bool unfinished_ = false;            // gradients are still to be computed from operands

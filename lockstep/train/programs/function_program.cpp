@@ -245,11 +245,11 @@ const FunctionProgram::ShardPlan& FunctionProgram::plan(const ForwardStatistics:
   if (found != plans.end()) return found->second;
   LoweredNetwork lowered =
       network_.lower(key.n, {key.training, key.inputs, key.outputs, key.carry, key.steps});
-  ShardPlan made;
+  std::exception_ptr refused;
   try {
     if (key.training) require_values_to_normalize(lowered, "[sharded_value_and_gradient] ");
   } catch (const InvalidArgument&) {
-    made.refused = std::current_exception();
+    refused = std::current_exception();
   }
   PlanOptions options;
   options.gradients = true;
@@ -258,7 +258,7 @@ const FunctionProgram::ShardPlan& FunctionProgram::plan(const ForwardStatistics:
   if (!layout_.entries.empty()) options.gradient_layout = &layout_;
   options.sums_over_shards = use == Use::bundles;
   const kernels::ThreadChoice settings(options_.choice);
-  static_cast<CompiledNetwork&>(made) = compile(network_, std::move(lowered), options);
+  ShardPlan made{compile(network_, std::move(lowered), options), refused};
   return plans.emplace(key, std::move(made)).first->second;
 }
 

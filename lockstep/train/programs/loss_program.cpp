@@ -64,7 +64,8 @@ std::vector<const float*> statistics_of(size_t shards, const SummaryOf& summary)
 
 void BuiltInLossProgram::check_statistics(std::span<const IndexRange> shards,
                                           const SummaryOf& summary) {
-  if (plans_.statistics().empty()) return;
+  const auto counted = [](const MovingStatistics& s) { return s.counted; };
+  if (std::ranges::none_of(plans_.statistics(), counted)) return;
   lockstep::check_statistics(plans_.statistics(), {shards.begin(), shards.end()},
                              statistics_of(shards.size(), summary));
 }

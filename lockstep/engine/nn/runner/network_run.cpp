@@ -158,8 +158,7 @@ std::shared_ptr<NetworkPlan> Network::plan_for(int64_t n, const LoweringOptions&
   PlanOptions plan_options;
   plan_options.gradients = plan_options.input_gradients = gradients;
   plan_options.precision = precision;
-  auto made = std::make_shared<NetworkPlan>();
-  static_cast<CompiledNetwork&>(*made) = compile(*this, std::move(lowered), plan_options);
+  auto made = std::make_shared<NetworkPlan>(compile(*this, std::move(lowered), plan_options));
   const size_t most = options.steps.empty() ? State::kMostPlans : State::kMostPlansOfSequences;
   while (plans.size() >= most) plans.pop_back();
   plans.emplace(plans.begin(), key, std::move(made));
