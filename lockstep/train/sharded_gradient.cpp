@@ -324,7 +324,7 @@ ValueAndGradients sharded_value_and_gradient(const ShardLoss& loss,
   for (const FunctionSummary& summary : g.program.summaries()) losses.push_back(summary.loss);
   // A loss across observations is not divided.
   const double observations =
-      g.program.summaries()[0].whole ? 1 : static_cast<double>(it.observations());
+      g.program.summaries()[0].has_one_value ? 1 : static_cast<double>(it.observations());
   g.follow_statistics();
   lead(&IterationAccounts::statistics);
   std::vector<Tensor> gradients =

@@ -63,19 +63,20 @@ void sum_and_compare(G& group, const GroupSumOptions& options, const std::vector
     sum.begin(std::make_shared<SumSchedule>(ranges));
     // Nobody reads them any more.
     for (const GroupSum::Partial& partial : sum.partials()) poison(partial.sum, options.count);
-    for (int64_t j = 0; j < leaves; ++j) std::memset(sum.leaf(j), 0xff, options.leaf_bytes);
+    for (int64_t j = 0; j < leaves; ++j)
+      std::memset(sum.own_leaf_metadata(j), 0xff, options.leaf_metadata_bytes);
     const IndexRange own = ranges[static_cast<size_t>(group.rank())];
     for (int64_t i = own.count - 1; i >= 0; --i) {
       const int64_t j = own.first + i;
-      std::memset(sum.leaf(j), static_cast<int>(j + 3), options.leaf_bytes);
+      std::memset(sum.own_leaf_metadata(j), static_cast<int>(j + 3), options.leaf_metadata_bytes);
       sum.add(j, leaf_values(j, options.count).data());
     }
-    if (options.member_bytes > 0) {
-      std::memset(sum.own_metadata(), group.rank() + 5, options.member_bytes);
+    if (options.member_metadata_bytes > 0) {
+      std::memset(sum.own_member_metadata(), group.rank() + 5, options.member_metadata_bytes);
     }
     sum.finish(TimeLimit(30));
     for (int r = 0; r < group.size(); ++r) {
-      for (size_t b = 0; b < options.member_bytes; ++b) {
+      for (size_t b = 0; b < options.member_metadata_bytes; ++b) {
         if (sum.member_metadata(r)[b] != static_cast<std::byte>(r + 5))
           throw InternalError("other words");
       }
@@ -89,7 +90,7 @@ void sum_and_compare(G& group, const GroupSumOptions& options, const std::vector
       throw InternalError("another sum");
     }
     for (int64_t j = 0; j < leaves; ++j) {
-      for (size_t b = 0; b < options.leaf_bytes; ++b) {
+      for (size_t b = 0; b < options.leaf_metadata_bytes; ++b) {
         if (sum.leaf_metadata(j)[b] != static_cast<std::byte>(j + 3))
           throw InternalError("other words");
       }
@@ -105,7 +106,7 @@ TEST(GroupSum, TheSameBitsForEveryPartition) {
   for (const auto& load : loads) {
     for (const size_t count : {size_t{1}, size_t{1023}, size_t{5000}, size_t{70001}}) {
       for (const int64_t leaves : {1, 2, 7, 16, 23}) {
-        const GroupSumOptions sum{.count = count, .most_leaves = leaves, .leaf_bytes = 5};
+        const GroupSumOptions sum{.count = count, .most_leaves = leaves, .leaf_metadata_bytes = 5};
         const auto members = static_cast<int>(load.size());
         const LocalGroupOptions options{.size = members,
                                         .window_bytes = GroupSum::window_bytes(sum, members)};
@@ -119,7 +120,7 @@ TEST(GroupSum, TheSameBitsForEveryPartition) {
 }
 
 TEST(GroupSum, ProcessesToo) {
-  const GroupSumOptions sum{.count = 70001, .most_leaves = 15, .leaf_bytes = 40};
+  const GroupSumOptions sum{.count = 70001, .most_leaves = 15, .leaf_metadata_bytes = 40};
   const LocalGroupOptions options{.size = 3, .window_bytes = GroupSum::window_bytes(sum, 3)};
   EXPECT_EQ(testing::on_processes(options,
                                   [&](LocalGroup& group) {
@@ -133,7 +134,7 @@ TEST(GroupSum, OfHosts) {
   if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
   for (const size_t count : {size_t{1}, size_t{5000}, size_t{70001}}) {
     const GroupSumOptions sum{
-        .count = count, .most_leaves = 15, .leaf_bytes = 40, .member_bytes = 9};
+        .count = count, .most_leaves = 15, .leaf_metadata_bytes = 40, .member_metadata_bytes = 9};
     const auto body = [&](Group& group, const std::vector<double>& loads) {
       sum_and_compare(group, sum, loads, 2);
     };
@@ -168,7 +169,7 @@ void compute_range(GroupSum& sum, int64_t leaves, int64_t range, size_t count) {
   TreeReduction tree(size);
   tree.begin(leaves);
   for (int64_t j = 0; j < leaves; ++j) tree.add(j, operand_of(sum, j, count) + first);
-  std::copy_n(tree.result(), size, sum.whole() + first);
+  std::copy_n(tree.result(), size, sum.shared_sum() + first);
 }
 
 // In every third sum members exchange partial sums.
@@ -182,7 +183,7 @@ void sum_update_ranges_and_compare(LocalGroup& group, const GroupSumOptions& opt
     sum.begin(std::make_shared<SumSchedule>(ranges));
     const IndexRange own = ranges[static_cast<size_t>(group.rank())];
     for (int64_t j = own.first; j < own.end(); ++j) {
-      std::memset(sum.leaf(j), static_cast<int>(i + j), options.leaf_bytes);
+      std::memset(sum.own_leaf_metadata(j), static_cast<int>(i + j), options.leaf_metadata_bytes);
       const std::vector<float> values = leaf_values(100 * i + j, options.count);
       if (i % 3 == 0) {
         sum.add(j, values.data());
@@ -193,9 +194,9 @@ void sum_update_ranges_and_compare(LocalGroup& group, const GroupSumOptions& opt
     if (i % 3 == 0) {
       sum.finish(TimeLimit(30));
     } else {
-      sum.exchange(TimeLimit(30));
+      sum.exchange_operands(TimeLimit(30));
       if (i % 4 == 1) {  // all have read the sum before
-        if (group.rank() == 0) poison(sum.whole(), options.count);
+        if (group.rank() == 0) poison(sum.shared_sum(), options.count);
         group.barrier(TimeLimit(30));
       }
       for (int64_t range = 0; range < options.update_ranges; ++range) {
@@ -220,7 +221,7 @@ void sum_update_ranges_and_compare(LocalGroup& group, const GroupSumOptions& opt
     expected.begin(leaves);
     for (int64_t j = 0; j < leaves; ++j) {
       expected.add(j, leaf_values(100 * i + j, options.count).data());
-      for (size_t b = 0; b < options.leaf_bytes; ++b) {
+      for (size_t b = 0; b < options.leaf_metadata_bytes; ++b) {
         if (sum.leaf_metadata(j)[b] != static_cast<std::byte>(i + j))
           throw InternalError("other words");
       }
@@ -240,7 +241,7 @@ TEST(GroupSum, MembersDivideUpdateRanges) {
     const size_t count = 10'500;
     const GroupSumOptions sum{.count = count,
                               .most_leaves = 9,
-                              .leaf_bytes = 5,
+                              .leaf_metadata_bytes = 5,
                               .operand_bytes = 9 * count * sizeof(float),
                               .update_ranges = 11};
     const auto members = static_cast<int>(load.size());
@@ -269,7 +270,7 @@ TEST(GroupSum, MembersMustChooseTheSameWay) {
     const std::vector<float> ones(8, 1);
     if (group.rank() == 1) both.add(1, ones.data());
     try {
-      group.rank() == 0 ? both.exchange(TimeLimit(5)) : both.finish(TimeLimit(5));
+      group.rank() == 0 ? both.exchange_operands(TimeLimit(5)) : both.finish(TimeLimit(5));
     } catch (const InternalError&) {
       ++refused;
     }
@@ -281,6 +282,20 @@ TEST(GroupSum, WithoutOperandsOrSharedMemoryThereIsOneWay) {
   auto members = LocalGroup::of_threads({.size = 1});
   ThreadPool pool(1);
   EXPECT_EQ(GroupSum(*members[0], pool, {.count = 4}).operands(), nullptr);
+}
+
+TEST(GroupSum, WindowsThatAreTooSmallAreRefused) {
+  const GroupSumOptions sum{.count = 100, .most_leaves = 2};
+  const size_t needed = GroupSum::window_bytes(sum, 2);
+  for (const size_t less : {size_t{0}, size_t{1}, needed}) {
+    auto members = LocalGroup::of_threads({.size = 2, .window_bytes = needed - less});
+    ThreadPool pool(1);
+    if (less == 0) {
+      EXPECT_NO_THROW(GroupSum(*members[0], pool, sum));
+    } else {
+      EXPECT_THROW(GroupSum(*members[0], pool, sum), InvalidArgument);
+    }
+  }
 }
 
 TEST(GroupSum, MoreLeavesThanPlannedAreRefused) {

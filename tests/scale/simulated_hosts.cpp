@@ -80,8 +80,8 @@ class SimulatedHosts {
     ready_ = {.names = digest_of_names(problem.data),
               .fingerprint = {},
               .sum_count = 1 << 20,
-              .leaf_bytes = 64,
-              .member_bytes = 64,
+              .leaf_metadata_bytes = 64,
+              .member_metadata_bytes = 64,
               .most_leaves = options.hosts};
     for (const auto& e : numerics_fingerprint({})) ready_.fingerprint.emplace_back(e.name, e.value);
     request_ = JoinRequest::of_this_process(-1, options.hosts);

@@ -235,6 +235,8 @@ std::byte* LocalGroup::window(int rank) const {
   return state_->memory.get() + window_offset(state_->options, rank);
 }
 
+size_t LocalGroup::window_bytes() const { return state_->options.window_bytes; }
+
 void LocalGroup::abort(const SharedRegion& memory) {
   Head& head = head_of(memory.get());
   head.aborted.store(1);

@@ -47,6 +47,8 @@ class LocalGroup final : public Group {
   // Shared memory of member `rank`. Usually it writes and all members read. Data that was written
   // before a barrier is visible after it.
   std::byte* window(int rank) const;
+  // Size of each window.
+  size_t window_bytes() const;
 
   // Ends the group. For processes that map the memory without being members.
   static void abort(const SharedRegion& memory);

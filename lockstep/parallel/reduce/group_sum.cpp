@@ -26,8 +26,8 @@ struct GroupSum::State {
         pool(p),
         options(o),
         tree(o.count, o.order),
-        leaf_metadata(round_up(o.leaf_bytes) * static_cast<size_t>(o.most_leaves)),
-        member_metadata(round_up(o.member_bytes) * static_cast<size_t>(g.size())),
+        leaf_metadata(round_up(o.leaf_metadata_bytes) * static_cast<size_t>(o.most_leaves)),
+        member_metadata(round_up(o.member_metadata_bytes) * static_cast<size_t>(g.size())),
         scratch(static_cast<size_t>(p.size())) {}
 
   // An operand of the additions over members: a partial sum, or a sum of them in a slot.
@@ -68,7 +68,8 @@ struct GroupSum::State {
   }
 
   std::byte* by(int rank) {
-    return member_metadata.data() + static_cast<size_t>(rank) * round_up(options.member_bytes);
+    return member_metadata.data() +
+           static_cast<size_t>(rank) * round_up(options.member_metadata_bytes);
   }
 
   void follow(std::shared_ptr<const SumSchedule> next) {
@@ -168,12 +169,12 @@ void GroupSum::begin(std::shared_ptr<const SumSchedule> schedule) {
   if (!s.own_subtrees().empty()) s.tree.begin(s.own_subtrees(), s.partials);
 }
 
-std::byte* GroupSum::leaf(int64_t leaf) {
+std::byte* GroupSum::own_leaf_metadata(int64_t leaf) {
   return state_->leaf_metadata.data() +
-         static_cast<size_t>(leaf) * round_up(state_->options.leaf_bytes);
+         static_cast<size_t>(leaf) * round_up(state_->options.leaf_metadata_bytes);
 }
 
-std::byte* GroupSum::own_metadata() { return state_->by(state_->group.rank()); }
+std::byte* GroupSum::own_member_metadata() { return state_->by(state_->group.rank()); }
 
 const std::byte* GroupSum::member_metadata(int rank) const { return state_->by(rank); }
 
@@ -205,13 +206,13 @@ std::byte* GroupSum::operands() const {
   return shared ? s.exchange->operands(s.begun) : nullptr;
 }
 
-void GroupSum::exchange(const TimeLimit& limit) {
+void GroupSum::exchange_operands(const TimeLimit& limit) {
   State& s = *state_;
   s.exchange->scatter(SumWay::update_ranges, s.leaf_metadata, s.member_metadata, limit);
-  s.total = s.exchange->whole();
+  s.total = s.exchange->shared_sum();
 }
 
-float* GroupSum::whole() const { return state_->exchange->whole(); }
+float* GroupSum::shared_sum() const { return state_->exchange->shared_sum(); }
 
 bool GroupSum::claim(int64_t range) {
   std::atomic<uint32_t>& claimed = state_->exchange->update_range_marks()[range].claimed;
@@ -240,7 +241,7 @@ float* GroupSum::result() const {
 
 const std::byte* GroupSum::leaf_metadata(int64_t leaf) const {
   return state_->leaf_metadata.data() +
-         static_cast<size_t>(leaf) * round_up(state_->options.leaf_bytes);
+         static_cast<size_t>(leaf) * round_up(state_->options.leaf_metadata_bytes);
 }
 
 }  // namespace lockstep

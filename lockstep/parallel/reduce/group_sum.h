@@ -14,8 +14,8 @@ namespace lockstep {
 struct GroupSumOptions {
   size_t count = 0;  // number of floats in each array
   int64_t most_leaves = 1;
-  size_t leaf_bytes = 0;    // additional bytes of each leaf, copied to all members
-  size_t member_bytes = 0;  // additional bytes of each member, copied to all members
+  size_t leaf_metadata_bytes = 0;    // metadata of each leaf, copied to all members
+  size_t member_metadata_bytes = 0;  // metadata of each member, likewise
   TreeReduction::Order order = TreeReduction::Order::tree;
   // For sums whose update ranges members divide, see GroupSum::operands(); 0: none.
   size_t operand_bytes = 0;
@@ -32,16 +32,17 @@ class GroupSum {
   static size_t window_bytes(const GroupSumOptions& options, int members);
 
   // The group and the pool must outlive it. The first constructor passes partial sums through the
-  // group's windows, which must have window_bytes(); the second one sends messages, over any group.
+  // group's windows; InvalidArgument if these have less than window_bytes(). The second one sends
+  // messages, over any group.
   GroupSum(LocalGroup& group, ThreadPool& pool, const GroupSumOptions& options);
   GroupSum(Group& group, ThreadPool& pool, const GroupSumOptions& options);
   ~GroupSum();
 
-  // Begins a sum over the leaves of all members. This member's leaves are passed to leaf() and
-  // add(), which are thread-safe.
+  // Begins a sum over the leaves of all members. This member's leaves are passed to
+  // own_leaf_metadata() and add(), which are thread-safe.
   void begin(std::shared_ptr<const SumSchedule> schedule);
-  // The additional bytes of a leaf of this member, for writing.
-  std::byte* leaf(int64_t leaf);
+  // The metadata of a leaf of this member, for writing (of a training: the summary of a shard).
+  std::byte* own_leaf_metadata(int64_t leaf);
   void add(int64_t leaf, const float* values);
   // A complete subtree of this member's leaves, and the memory for its sum.
   struct Partial {
@@ -51,8 +52,8 @@ class GroupSum {
   // After begin(): the subtrees, which cover the member's leaves in order. A caller who writes all
   // of them must not call add(). Empty if leaves are added in order of arrival.
   std::vector<Partial> partials() const;
-  // The additional bytes of this member, for writing.
-  std::byte* own_metadata();
+  // The metadata of this member, for writing.
+  std::byte* own_member_metadata();
   // Must be called when all leaves of this member are added. Throws like collectives.
   void finish(const TimeLimit& limit);
 
@@ -61,12 +62,13 @@ class GroupSum {
   // the sum's update ranges, and each range is computed over all leaves. All members must choose
   // the same way.
   //
-  //   begin(); ... operands() ...; exchange();
-  //   if (claim(range)) { ... whole() ...; publish(range); }   // for each update range
+  //   begin(); ... operands() ...; exchange_operands();
+  //   if (claim(range)) { ... shared_sum() ...; publish(range); }   // for each update range
   //   finish_update_ranges();
   //
-  // After exchange() every member has all operands, until its next begin(). So it can compute what
-  // others have not published if finish_update_ranges() throws because a member was lost.
+  // After exchange_operands() every member has all operands, until its next begin(). So it can
+  // compute what others have not published if finish_update_ranges() throws because a member was
+  // lost.
   //
   // Marks of update ranges stay in the windows, so only one GroupSum with such ranges may use a
   // group's windows.
@@ -74,10 +76,10 @@ class GroupSum {
   // After begin(): memory of operand_bytes; null if members share none, or if leaves are added in
   // order of arrival.
   std::byte* operands() const;
-  // Instead of finish(): all operands and additional bytes are in place. Throws like collectives.
-  void exchange(const TimeLimit& limit);
-  // The sum, all elements, for writing after exchange().
-  float* whole() const;
+  // Instead of finish(): all operands and metadata are in place. Throws like collectives.
+  void exchange_operands(const TimeLimit& limit);
+  // The sum, all elements, for writing after exchange_operands().
+  float* shared_sum() const;
   // Whether this call is the first for the update range among all members and threads; the caller
   // must then compute it. The functions for update ranges are thread-safe.
   bool claim(int64_t range);
@@ -88,7 +90,7 @@ class GroupSum {
   void finish_update_ranges(const TimeLimit& limit);
 
   // The results, valid until the next begin(): the sum (its address stays the same; other members
-  // may read it, so it must not be modified), and the additional bytes of any leaf and any member.
+  // may read it, so it must not be modified), and the metadata of any leaf and any member.
   float* result() const;
   const std::byte* leaf_metadata(int64_t leaf) const;
   const std::byte* member_metadata(int rank) const;

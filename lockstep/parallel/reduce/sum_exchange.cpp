@@ -18,7 +18,7 @@ size_t most_partials(int64_t leaves) {
   return 2 * static_cast<size_t>(std::bit_width(static_cast<uint64_t>(leaves))) + 1;
 }
 
-// The additional bytes of a range's leaves.
+// The metadata of a range's leaves.
 IndexRange words_of(const IndexRange& range, size_t width) {
   const auto bytes = static_cast<int64_t>(width);
   return {range.first * bytes, range.count * bytes};
@@ -33,7 +33,8 @@ class Windows final : public SumExchange {
   Windows(LocalGroup& group, const GroupSumOptions& options)
       : group_(group),
         options_(options),
-        member_offset_(round_up(options.leaf_bytes) * static_cast<size_t>(options.most_leaves)),
+        member_offset_(round_up(options.leaf_metadata_bytes) *
+                       static_cast<size_t>(options.most_leaves)),
         own_(slice_of(options.count, group.rank(), group.size())) {}
 
   void begin(std::shared_ptr<const SumSchedule> schedule) override {
@@ -50,7 +51,8 @@ class Windows final : public SumExchange {
 
   void scatter(SumWay way, std::span<std::byte> leaf_metadata, std::span<std::byte> member_metadata,
                const TimeLimit& limit) override {
-    const size_t width = round_up(options_.leaf_bytes), by = round_up(options_.member_bytes);
+    const size_t width = round_up(options_.leaf_metadata_bytes),
+                 by = round_up(options_.member_metadata_bytes);
     const auto rank = static_cast<size_t>(group_.rank());
     way_of(group_.rank()) = way;
     const IndexRange own = words_of(schedule_->ranges[rank], width);
@@ -83,22 +85,22 @@ class Windows final : public SumExchange {
     if (options_.operand_bytes == 0) return nullptr;
     return after_sum() + sum % 2 * round_up(options_.operand_bytes);
   }
-  float* whole() const override { return sum(); }
+  float* shared_sum() const override { return sum(); }
   UpdateRangeMarks* update_range_marks() const override {
     return reinterpret_cast<UpdateRangeMarks*>(after_sum() + 2 * round_up(options_.operand_bytes));
   }
 
  private:
-  // Layout of a window: additional bytes of leaves and of the member, the way, partial sums; in
+  // Layout of a window: metadata of leaves and of the member, the way, partial sums; in
   // that of member 0 also the sum, two slots for operands, and the marks of the update ranges.
   SumWay& way_of(int rank) const {
     return *reinterpret_cast<SumWay*>(group_.window(rank) + member_offset_ +
-                                      round_up(options_.member_bytes));
+                                      round_up(options_.member_metadata_bytes));
   }
   float* partial_of(int rank, size_t number) const {
-    return reinterpret_cast<float*>(group_.window(rank) + member_offset_ +
-                                    round_up(options_.member_bytes) + round_up(sizeof(SumWay)) +
-                                    number * round_up(options_.count * sizeof(float)));
+    return reinterpret_cast<float*>(
+        group_.window(rank) + member_offset_ + round_up(options_.member_metadata_bytes) +
+        round_up(sizeof(SumWay)) + number * round_up(options_.count * sizeof(float)));
   }
   float* sum() const { return partial_of(0, most_partials(options_.most_leaves)); }
   std::byte* after_sum() const {
@@ -151,11 +153,12 @@ class Messages final : public SumExchange {
 
   float* slice() override { return slice_.data(); }
 
-  // Sends to each member its slice of all local partial sums, followed by the additional bytes of
+  // Sends to each member its slice of all local partial sums, followed by the metadata of
   // the local leaves and of this member.
   void scatter(SumWay, std::span<std::byte> leaf_metadata, std::span<std::byte> member_metadata,
                const TimeLimit& limit) override {
-    const size_t width = round_up(options_.leaf_bytes), by = round_up(options_.member_bytes);
+    const size_t width = round_up(options_.leaf_metadata_bytes),
+                 by = round_up(options_.member_metadata_bytes);
     const IndexRange own = words_of(schedule_->ranges[rank()], width);
     std::byte* to = sent_.data();
     for (size_t r = 0; r < schedule_->ranges.size(); ++r) {
@@ -191,8 +194,8 @@ class Messages final : public SumExchange {
     return schedule_->subtrees[member].size() * float_bytes(of);
   }
   size_t words_bytes(size_t member) const {
-    return words_of(schedule_->ranges[member], round_up(options_.leaf_bytes)).count +
-           round_up(options_.member_bytes);
+    return words_of(schedule_->ranges[member], round_up(options_.leaf_metadata_bytes)).count +
+           round_up(options_.member_metadata_bytes);
   }
   static std::byte* put(std::byte* to, const void* from, size_t bytes) {
     if (bytes > 0) std::memcpy(to, from, bytes);
@@ -222,6 +225,12 @@ IndexRange slice_of(size_t count, int rank, int size) {
 
 std::unique_ptr<SumExchange> SumExchange::by_windows(LocalGroup& group,
                                                      const GroupSumOptions& options) {
+  const size_t needed = window_bytes(options, group.size());
+  if (group.window_bytes() < needed) {
+    throw InvalidArgument("[GroupSum] the group has windows of " +
+                          std::to_string(group.window_bytes()) + " bytes, the sum needs " +
+                          std::to_string(needed) + " (see GroupSum::window_bytes())");
+  }
   return std::make_unique<Windows>(group, options);
 }
 
@@ -232,8 +241,8 @@ std::unique_ptr<SumExchange> SumExchange::by_messages(Group& group,
 
 size_t SumExchange::window_bytes(const GroupSumOptions& o, int members) {
   if (members == 1) return 0;
-  return round_up(o.leaf_bytes) * static_cast<size_t>(o.most_leaves) + round_up(o.member_bytes) +
-         round_up(sizeof(SumWay)) +
+  return round_up(o.leaf_metadata_bytes) * static_cast<size_t>(o.most_leaves) +
+         round_up(o.member_metadata_bytes) + round_up(sizeof(SumWay)) +
          (most_partials(o.most_leaves) + 1) * round_up(o.count * sizeof(float)) +
          2 * round_up(o.operand_bytes) +
          round_up(static_cast<size_t>(o.update_ranges) * sizeof(UpdateRangeMarks));

@@ -44,7 +44,7 @@ class SumExchange {
   virtual const float* operand(int rank, size_t number) const = 0;
   // Destination of this member's slice of the sum.
   virtual float* slice() = 0;
-  // `leaf_metadata`: additional bytes by leaf, `member_metadata`: by member, each entry rounded up
+  // `leaf_metadata`: by leaf, `member_metadata`: by member, each entry rounded up
   // to cache lines. They contain this member's entries; the entries of the others are filled in.
   // Both functions throw like collectives. Throws InternalError if members chose different ways.
   virtual void scatter(SumWay way, std::span<std::byte> leaf_metadata,
@@ -59,7 +59,7 @@ class SumExchange {
     return nullptr;
   }
   // The sum, all elements, for writing after scatter().
-  virtual float* whole() const { return nullptr; }
+  virtual float* shared_sum() const { return nullptr; }
   // Of each update range, the last sums in which it was claimed and published; initially 0.
   struct UpdateRangeMarks {
     std::atomic<uint32_t> claimed, published;

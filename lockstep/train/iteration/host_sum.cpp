@@ -58,7 +58,7 @@ std::optional<HostSum::Together> HostSum::together(
   how.shards = divides_ ? all : it.own;
   if (divides_) {
     how.operands = sum_->operands();
-    add({all, sum_->whole()});
+    add({all, sum_->shared_sum()});
   } else if (can(it.own)) {
     for (const GroupSum::Partial& partial : sum_->partials()) add(partial);
   }
@@ -82,7 +82,7 @@ void HostSum::exchange(const ShardIteration& it, const TimeLimit& limit) {
   if (memory_) memory_->begin();
   if (!divides_) return sum_->finish(limit);
   divide(it.schedule->ranges);
-  sum_->exchange(limit);
+  sum_->exchange_operands(limit);
 }
 
 void HostSum::for_each_range(int64_t count,
@@ -96,11 +96,11 @@ void HostSum::for_each_range(int64_t count,
 }
 
 std::shared_ptr<const UpdateRanges> HostSum::ranges(const GradientSink& sink) {
-  return unfinished_ ? bundled_->ranges() : whole().ranges(sink);
+  return unfinished_ ? bundled_->ranges() : in_memory().ranges(sink);
 }
 
 void HostSum::run(GradientSink& sink) {
-  if (!unfinished_) return whole().run(sink);
+  if (!unfinished_) return in_memory().run(sink);
   unfinished_ = false;
   if (divides_) return run_shared(sink);
   for_each_range(bundled_->ranges()->size(), [&](int64_t range, int thread) {
@@ -110,7 +110,7 @@ void HostSum::run(GradientSink& sink) {
   ThreadTimer(profile_, 0)(&IterationAccounts::waiting);
 }
 
-MemorySum& HostSum::whole() {
+MemorySum& HostSum::in_memory() {
   if (unfinished_) {
     unfinished_ = false;
     NoSink none;
@@ -142,7 +142,7 @@ void HostSum::divide(const std::vector<IndexRange>& partition) {
 // The rows of an update range lie one after another in the sum.
 float* HostSum::shared_elements(const ParameterPart& part) const {
   const size_t offset = program_.gradient_layout().entries[part.parameter].offset;
-  return sum_->whole() + offset / sizeof(float) + part.elements.first;
+  return sum_->shared_sum() + offset / sizeof(float) + part.elements.first;
 }
 
 void HostSum::fill_range(int64_t range) {

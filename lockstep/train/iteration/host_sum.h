@@ -24,7 +24,7 @@ namespace lockstep {
 
 // One thread at a time, but for group_sum().add(). In an iteration begin() and together(),
 // then all shards: computed together and have_operands(), or each with group_sum().add(). Then
-// exchange(), whole() if it is wanted, and run().
+// exchange(), in_memory() if it is wanted, and run().
 class HostSum final : public GradientSum {
  public:
   // Threads without an update range call `rest`; see for_each_in_place(). The program, the pool and
@@ -52,12 +52,12 @@ class HostSum final : public GradientSum {
   void have_operands();
   // This member's partial sums are there. Throws like collectives.
   void exchange(const ShardIteration& it, const TimeLimit& limit);
-  // For leaves and their additional bytes.
+  // For leaves and their metadata.
   GroupSum& group_sum() const { return *sum_; }
 
   std::shared_ptr<const UpdateRanges> ranges(const GradientSink& sink) override;
   void run(GradientSink& sink) override;
-  MemorySum& whole() override;
+  MemorySum& in_memory() override;
 
  private:
   void for_each_range(int64_t count,

@@ -54,7 +54,7 @@ void HostUpdater::find_frozen(const UpdateScalars& scalars) {
 // the number of observations.
 std::vector<double> HostUpdater::limit_gradients(double observations) {
   const auto& functions = kernels::functions_for({});
-  MemorySum& sum = sum_.whole();
+  MemorySum& sum = sum_.in_memory();
   std::vector<std::vector<double>> squares(frozen_.size());
   pool_.for_each(static_cast<int64_t>(squares.size()), [&](int64_t i, int thread) {
     const ArithmeticMode mode;

@@ -26,7 +26,7 @@ class MemorySum final : public GradientSum {
 
   std::shared_ptr<const UpdateRanges> ranges(const GradientSink& sink) override;
   void run(GradientSink& sink) override;
-  MemorySum& whole() override { return *this; }
+  MemorySum& in_memory() override { return *this; }
 
   // Parameters in descending order of size, the best order for sharing them among threads.
   const std::vector<size_t>& by_size() const { return by_size_; }

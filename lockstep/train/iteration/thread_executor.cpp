@@ -23,8 +23,8 @@ ThreadExecutor::ThreadExecutor(const Network& network, ShardProgram& program, Th
 GroupSumOptions ThreadExecutor::partial_sum_options() const {
   return {.count = program().gradient_layout().summed_bytes / sizeof(float),
           .most_leaves = most_shards(),
-          .leaf_bytes = program().summary_bytes(),
-          .member_bytes =
+          .leaf_metadata_bytes = program().summary_bytes(),
+          .member_metadata_bytes =
               check_frequency() > 0 ? ShardCheck::kMostResults * digests() * sizeof(Digest) : 0,
           .order = options().deterministic ? TreeReduction::Order::tree
                                            : TreeReduction::Order::of_arrival};
@@ -65,8 +65,8 @@ void ThreadExecutor::compute(ShardIteration& it, int64_t i, int thread,
                  .worker = thread,
                  .repeat = static_cast<int>(std::max<int64_t>(i - it.own.count + 1, 0))};
   task.rows = it.shards[static_cast<size_t>(task.shard)];
-  task.summary =
-      task.repeat > 0 ? repeated_[task.repeat - 1].data() : sum_.group_sum().leaf(task.shard);
+  task.summary = task.repeat > 0 ? repeated_[task.repeat - 1].data()
+                                 : sum_.group_sum().own_leaf_metadata(task.shard);
   note(thread, task.shard);
   const ShardGradients gradients = program().compute(task);
   mode.check();
@@ -74,7 +74,7 @@ void ThreadExecutor::compute(ShardIteration& it, int64_t i, int thread,
                    program().gradient_layout().bytes);
   if (it.check && it.check->shard == task.shard) {
     write_digests(task, gradients.data,
-                  reinterpret_cast<Digest*>(sum_.group_sum().own_metadata()) +
+                  reinterpret_cast<Digest*>(sum_.group_sum().own_member_metadata()) +
                       static_cast<size_t>(task.repeat) * digests());
   }
   if (task.repeat == 0) {
@@ -167,7 +167,7 @@ void ThreadExecutor::set_bundles(const ShardIteration& it, HostSum::Together how
   bundles_.subtrees = std::move(how.subtrees);
   for (int64_t i = how.shards.first; i < how.shards.end(); ++i) {
     bundles_.rows.push_back(it.shards[static_cast<size_t>(i)]);
-    bundles_.summaries.push_back(sum_.group_sum().leaf(i));
+    bundles_.summaries.push_back(sum_.group_sum().own_leaf_metadata(i));
   }
   bundles_.threads = pool_.size();
   bundles_.operands = how.operands;

@@ -76,7 +76,7 @@ class GradientSum {
   // Threads compute the sum, if that is not done yet, and give it to the sink. Once for each sum.
   virtual void run(GradientSink& sink) = 0;
   // For what needs the whole sum before run(), like norms: completes it in memory.
-  virtual MemorySum& whole() = 0;
+  virtual MemorySum& in_memory() = 0;
 };
 
 }  // namespace lockstep

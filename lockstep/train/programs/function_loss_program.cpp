@@ -89,7 +89,7 @@ void FunctionLossProgram::set_batch(const MiniBatch& batch) {
 
 ShardGradients FunctionLossProgram::compute(const ShardTask& task) {
   const ShardGradients gradients = program_.compute(task);
-  if (!program_.is_whole(task)) return gradients;
+  if (!program_.has_one_value(task)) return gradients;
   throw InvalidArgument("[training] the loss " + loss_.name +
                             " returns one value for the mini-batch; a training adds a value for "
                             "each of the " +

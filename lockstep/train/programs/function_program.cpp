@@ -311,7 +311,7 @@ ShardGradients FunctionProgram::compute(const ShardTask& task, bool in_bundle) {
   Shard shard(state);
   const Tensor losses = state.losses_of(*loss_, shard);
   summary.terms = state.terms();
-  summary.whole = check_losses(losses, task.rows, it.summaries.size());
+  summary.has_one_value = check_losses(losses, task.rows, it.summaries.size());
   if (transfers) {
     const Tensor plain = row_major(losses);
     transfers->read(device, static_cast<const float*>(plain.raw()), plain.shape().elements());
@@ -319,7 +319,7 @@ ShardGradients FunctionProgram::compute(const ShardTask& task, bool in_bundle) {
     add_losses(losses.to_vector(), task.rows, summary);
   }
   // If the loss is a sum, the derivative of each term is 1.
-  Tensor total = summary.whole ? losses : ops::sum(losses);
+  Tensor total = summary.has_one_value ? losses : ops::sum(losses);
   if (options_.loss_scale != 1)
     total = apply_op(ops::make_sum(options_.loss_scale), {total}).front();
   std::vector<size_t> direct;

@@ -61,9 +61,9 @@ struct ForwardStatistics {
 
 // The results of a shard other than its gradients.
 struct FunctionSummary {
-  double loss = 0;     // sum over the rows
-  int64_t terms = 0;   // rows, or valid steps of a loss by step
-  bool whole = false;  // one value for all rows
+  double loss = 0;             // sum over the rows
+  int64_t terms = 0;           // rows, or valid steps of a loss by step
+  bool has_one_value = false;  // one for all rows
   // Row numbers in the mini-batch of the first and the last non-finite loss; -1: there is none.
   int64_t not_finite = -1, last_not_finite = -1;
   double found = 0;  // the first non-finite loss
@@ -71,7 +71,7 @@ struct FunctionSummary {
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(loss, terms, whole, not_finite, last_not_finite, found, runs);
+    archive(loss, terms, has_one_value, not_finite, last_not_finite, found, runs);
   }
 };
 
@@ -140,7 +140,7 @@ class FunctionProgram final : public ShardProgram, private BundledProgram {
   void time_passes(ThreadPool& pool, PassFloors& floors) override;
 
   // Whether the loss returned one value for all rows of the shard. After compute().
-  bool is_whole(const ShardTask& task) const { return summary_of(task).whole; }
+  bool has_one_value(const ShardTask& task) const { return summary_of(task).has_one_value; }
   // The loss of the shard, summed over its rows. After compute(), on a device after complete().
   double loss_of(const ShardTask& task) const { return summary_of(task).loss; }
   // After an iteration: the summaries of the shards of all members of the group.

@@ -48,7 +48,7 @@ void FunctionProgram::check_finite(int64_t iteration) const {
             ? "observation " + first
             : "observations " + first + " to " + std::to_string(s.last_not_finite);
     throw Error("[sharded_value_and_gradient] the loss of " +
-                    (s.whole ? "the mini-batch" : rows + " of the mini-batch") + " is " +
+                    (s.has_one_value ? "the mini-batch" : rows + " of the mini-batch") + " is " +
                     std::to_string(s.found) + " in iteration " + std::to_string(iteration),
                 "a lower learning rate often helps");
   }

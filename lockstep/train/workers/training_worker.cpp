@@ -156,8 +156,8 @@ class TrainingWorker {
     ReadyReport ready{.names = digest_of_names(data),
                       .fingerprint = {},
                       .sum_count = sum.count,
-                      .leaf_bytes = sum.leaf_bytes,
-                      .member_bytes = sum.member_bytes,
+                      .leaf_metadata_bytes = sum.leaf_metadata_bytes,
+                      .member_metadata_bytes = sum.member_metadata_bytes,
                       .operand_bytes = sum.operand_bytes,
                       .most_leaves = sum.most_leaves,
                       .update_ranges = sum.update_ranges};

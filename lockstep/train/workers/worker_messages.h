@@ -1,4 +1,5 @@
-// The messages between the client of a training and its workers, and their shared memory.
+// The messages between the client of a training and its workers, and their shared memory. What the
+// members of a group send to each other in an iteration is in parallel/reduce/sum_exchange.h.
 #pragma once
 
 #include <atomic>
@@ -222,13 +223,13 @@ using WorkerOrder = std::variant<BeginOrder, FormOrder, GrantOrder, HaltOrder, P
 struct ReadyReport {
   Digest names;  // of the data: classes, names, labels
   std::vector<std::pair<std::string, std::string>> fingerprint;
-  uint64_t sum_count = 0, leaf_bytes = 0, member_bytes = 0, operand_bytes = 0;
+  uint64_t sum_count = 0, leaf_metadata_bytes = 0, member_metadata_bytes = 0, operand_bytes = 0;
   int64_t most_leaves = 0, update_ranges = 0;
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(names, fingerprint, sum_count, leaf_bytes, member_bytes, operand_bytes, most_leaves,
-            update_ranges);
+    archive(names, fingerprint, sum_count, leaf_metadata_bytes, member_metadata_bytes,
+            operand_bytes, most_leaves, update_ranges);
   }
 };
 

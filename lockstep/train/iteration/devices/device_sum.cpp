@@ -98,7 +98,7 @@ void DeviceSum::exchange(Group& group, const SumSchedule& schedule, const TimeLi
       from += bytes_;
     }
   }
-  add_over_members(schedule, whole());
+  add_over_members(schedule, all_elements());
 }
 
 DeviceTransfer DeviceSum::transfer(int64_t leaf, int rank, const IndexRange& slice) {

@@ -48,7 +48,7 @@ class DeviceSum {
  private:
   void add_over_members(const SumSchedule& schedule, const IndexRange& slice);
   void add_pair(size_t left, size_t right, const IndexRange& slice);
-  IndexRange whole() const { return {0, static_cast<int64_t>(bytes_ / sizeof(float))}; }
+  IndexRange all_elements() const { return {0, static_cast<int64_t>(bytes_ / sizeof(float))}; }
   DeviceTransfer transfer(int64_t leaf, int rank, const IndexRange& slice);
 
   const Device device_;

@@ -200,12 +200,13 @@ bool GroupFormation::form(const Base& base) {
     loads.assign(loads.size(), 1);
   }
   const ReadyReport& ready = *membership.ready();
-  const GroupSumOptions sum{.count = static_cast<size_t>(ready.sum_count),
-                            .most_leaves = ready.most_leaves,
-                            .leaf_bytes = static_cast<size_t>(ready.leaf_bytes),
-                            .member_bytes = static_cast<size_t>(ready.member_bytes),
-                            .operand_bytes = static_cast<size_t>(ready.operand_bytes),
-                            .update_ranges = ready.update_ranges};
+  const GroupSumOptions sum{
+      .count = static_cast<size_t>(ready.sum_count),
+      .most_leaves = ready.most_leaves,
+      .leaf_metadata_bytes = static_cast<size_t>(ready.leaf_metadata_bytes),
+      .member_metadata_bytes = static_cast<size_t>(ready.member_metadata_bytes),
+      .operand_bytes = static_cast<size_t>(ready.operand_bytes),
+      .update_ranges = ready.update_ranges};
   of_group.window_bytes = GroupSum::window_bytes(sum, static_cast<int>(ranks.size()));
   PresentGroup& group = parts_.group;
   group.begin(membership, ranks, of_group);
