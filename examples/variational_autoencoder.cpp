@@ -43,23 +43,36 @@ Tensor no_images(int64_t n) { return Tensor::zeros({n, kPixels}); }
 Tensor no_codes(int64_t n) { return Tensor::zeros({n, kCode}); }
 
 // Values from 0 to 1.
-Tensor from_pixels(const Tensor& pixels) { return ops::astype(pixels, DType::f32) / 255; }
+template <ops::Operand T>
+T from_pixels(const T& pixels) {
+  return ops::astype(pixels, DType::f32) / 255;
+}
+
+// A sample of the code. Compiled, neighboring ops are one.
+const CompiledFunction sample([](const std::vector<Value>& x) {
+  const Value &mean = x[0], &log_variance = x[1];
+  const Value noise = ops::random_normal(mean, kNoise);
+  return std::vector<Value>{mean + ops::exp(0.5 * log_variance) * noise};
+});
+
+// Cross-entropy of the pixels, and the divergence from a standard normal distribution.
+const CompiledFunction cost([](const std::vector<Value>& x) {
+  const Value &logits = x[0], image = from_pixels(x[1]), &mean = x[2], &log_variance = x[3];
+  const Value drawn = ops::sum(ops::softplus(logits) - logits * image, {1});
+  const Value described =
+      0.5 * ops::sum(ops::square(mean) + ops::exp(log_variance) - 1 - log_variance, {1});
+  return std::vector<Value>{drawn + described};
+});
 
 // The negative evidence lower bound of each image, in nats.
 Tensor negative_elbo(Shard& shard) {
   const Tensor image = from_pixels(shard[0]);
   const auto code =
       shard.forward_all({image, no_codes(shard.size())}, {.outputs = {"mean", "log_variance"}});
-  const Tensor &mean = code[0], &log_variance = code[1];
-  const Tensor noise = ops::random_normal(mean, kNoise, shard.step());
-  const Tensor sample = mean + ops::exp(0.5 * log_variance) * noise;
+  const Tensor drawn_from = sample(code, shard.step())[0];
   const Tensor logits =
-      shard.forward_all({no_images(shard.size()), sample}, {.outputs = {"logits"}})[0];
-  // Cross-entropy of the pixels, and the divergence from a standard normal distribution.
-  const Tensor drawn = ops::sum(ops::softplus(logits) - logits * image, {1});
-  const Tensor described =
-      0.5 * ops::sum(ops::square(mean) + ops::exp(log_variance) - 1 - log_variance, {1});
-  return drawn + described;
+      shard.forward_all({no_images(shard.size()), drawn_from}, {.outputs = {"logits"}})[0];
+  return cost({logits, shard[0], code[0], code[1]})[0];
 }
 
 Tensor pixels_of(const MiniBatch& batch) {

@@ -22,6 +22,7 @@
 #include "lockstep/engine/nn/metrics/metric.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/plan/compiled_function.h"
 #include "lockstep/parallel/pool/data_queue.h"
 #include "lockstep/parallel/pool/loops.h"
 #include "lockstep/parallel/pool/pool.h"

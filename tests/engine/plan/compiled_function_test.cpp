@@ -1,0 +1,203 @@
+#include "lockstep/engine/plan/compiled_function.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/autograd/tape.h"
+#include "lockstep/engine/ops/ops.h"
+
+namespace lockstep {
+namespace {
+
+Tensor numbers(const Shape& shape, uint64_t key) {
+  return ops::random_normal(Tensor::zeros(shape), key, {.seed = 5});
+}
+
+std::vector<float> bits_of(const Tensor& t) { return t.to_vector(); }
+
+// The same function of tensors and of values.
+template <ops::Operand T>
+std::vector<T> loss_of(const std::vector<T>& x) {
+  const T image = ops::astype(x[1], DType::f32) / 255;
+  const T each = ops::sum(ops::softplus(x[0]) - x[0] * image, {1});
+  return {each, ops::logsumexp(x[0] * x[2], {1}) + 0.5 * ops::sum(ops::square(x[2]))};
+}
+
+Tensor pixels(const Shape& shape) {
+  return ops::astype(ops::clip(numbers(shape, 9) * 60 + 128, 0, 255), DType::u8);
+}
+
+// First derivatives and those of their norm.
+std::vector<std::vector<float>> gradients_of(const std::function<std::vector<Tensor>()>& f,
+                                             const std::vector<Tensor>& with_respect_to) {
+  Tape tape;
+  for (const Tensor& x : with_respect_to) tape.watch(x);
+  const std::vector<Tensor> y = f();
+  const Tensor scalar = ops::mean(y[0] * y[1]);
+  const auto first = tape.gradient(scalar, with_respect_to, {.create_graph = true});
+  const Tensor norm = ops::sum(ops::square(first[0])) + ops::sum(ops::square(first[1]));
+  const auto second = tape.gradient(norm, with_respect_to);
+  return {bits_of(first[0]), bits_of(first[1]), bits_of(second[0]), bits_of(second[1])};
+}
+
+void expect_near(const std::vector<float>& a, const std::vector<float>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += std::pow(double{a[i]} - b[i], 2);
+    size += std::pow(double{b[i]}, 2);
+  }
+  EXPECT_LE(difference, 1e-12 * size);
+}
+
+TEST(CompiledFunction, HasTheBitsOfItsOpsOnTensors) {
+  const CompiledFunction compiled(loss_of<Value>);
+  for (const int64_t rows : {1, 3, 64}) {
+    for (const int64_t columns : {1, 17, 784}) {
+      const Tensor logits = numbers({rows, columns}, 1), scale = numbers({columns}, 2);
+      const Tensor image = pixels({rows, columns});
+      const std::vector<Tensor> one = loss_of<Tensor>({logits, image, scale});
+      const std::vector<Tensor> other = compiled({logits, image, scale});
+      ASSERT_EQ(other.size(), one.size());
+      for (size_t k = 0; k < one.size(); ++k) {
+        EXPECT_EQ(other[k].shape(), one[k].shape());
+        EXPECT_EQ(bits_of(other[k]), bits_of(one[k])) << rows << " x " << columns;
+      }
+      const auto given =
+          gradients_of([&] { return compiled({logits, image, scale}); }, {logits, scale});
+      const auto expected =
+          gradients_of([&] { return loss_of<Tensor>({logits, image, scale}); }, {logits, scale});
+      EXPECT_EQ(given[0], expected[0]) << rows << " x " << columns;
+      EXPECT_EQ(given[1], expected[1]) << rows << " x " << columns;
+      expect_near(given[2], expected[2]);
+      expect_near(given[3], expected[3]);
+    }
+  }
+}
+
+TEST(CompiledFunction, MultipliesAndDrawsLikeTensors) {
+  const CompiledFunction compiled([](const std::vector<Value>& x) {
+    const Value y = ops::matmul(x[0], x[1]);
+    return std::vector<Value>{y * ops::random_normal(y, 3), ops::tanh(y)};
+  });
+  const Tensor a = numbers({33, 40}, 1), b = numbers({40, 25}, 2);
+  const Tensor y = ops::matmul(a, b);
+  for (const uint64_t iteration : {1, 2}) {
+    const RandomContext step{.seed = 7, .iteration = iteration, .first_row = 5};
+    const auto results = compiled({a, b}, step);
+    EXPECT_EQ(bits_of(results[0]), bits_of(y * ops::random_normal(y, 3, step)));
+    EXPECT_EQ(bits_of(results[1]), bits_of(ops::tanh(y)));
+  }
+}
+
+TEST(CompiledFunction, ReturnsArgumentsAndOneValueTwice) {
+  const CompiledFunction compiled([](const std::vector<Value>& x) {
+    const Value y = x[0] + 1;
+    return std::vector<Value>{x[0], y, y};
+  });
+  const Tensor x = numbers({2, 3}, 1);
+  const auto results = compiled({x});
+  EXPECT_EQ(bits_of(results[0]), bits_of(x));
+  EXPECT_EQ(bits_of(results[1]), bits_of(x + 1));
+  EXPECT_EQ(bits_of(results[2]), bits_of(x + 1));
+  Tape tape;
+  tape.watch(x);
+  const auto recorded = compiled({x});
+  const auto gradient = tape.gradient(ops::sum(recorded[0] + recorded[1] * recorded[2]), {x})[0];
+  EXPECT_EQ(bits_of(gradient), bits_of((x + 1) + (x + 1) + 1));
+}
+
+TEST(CompiledFunction, CallsItsBodyOnceForEachShapeAndType) {
+  std::atomic<int> calls = 0;
+  const CompiledFunction compiled([&](const std::vector<Value>& x) {
+    ++calls;
+    return std::vector<Value>{ops::astype(x[0], DType::f32) * 2};
+  });
+  const CompiledFunction copy = compiled;
+  for (int i = 0; i < 3; ++i) {
+    for (const int64_t n : {1, 2}) copy({Tensor::zeros({n})});
+    compiled({pixels({2})});
+  }
+  EXPECT_EQ(calls, 3);
+  // The 64 last ones are kept.
+  for (int64_t n = 1; n <= 65; ++n) compiled({Tensor::zeros({n})});
+  calls = 0;
+  compiled({Tensor::zeros({65})});
+  compiled({Tensor::zeros({2})});
+  EXPECT_EQ(calls, 0);
+  compiled({Tensor::zeros({1})});
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(CompiledFunction, IsCalledByThreadsTogether) {
+  const CompiledFunction compiled(loss_of<Value>);
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong = 0;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int64_t i = 0; i < 20; ++i) {
+        const int64_t rows = 1 + i % 3;
+        const Tensor logits = numbers({rows, 50}, static_cast<uint64_t>(t));
+        const Tensor scale = numbers({50}, 2), image = pixels({rows, 50});
+        const auto one = loss_of<Tensor>({logits, image, scale});
+        const auto other = compiled({logits, image, scale});
+        wrong += bits_of(one[0]) != bits_of(other[0]) || bits_of(one[1]) != bits_of(other[1]);
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+std::string message_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const InvalidArgument& e) {
+    return e.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(CompiledFunction, RefusesWhatItCannotCompute) {
+  const Tensor x = Tensor::zeros({2, 3});
+  using Values = std::vector<Value>;
+  const auto refused = [&](const CompiledFunction::Body& body, const std::vector<Tensor>& given) {
+    return message_of([&] { CompiledFunction{body}(given); });
+  };
+  EXPECT_EQ(message_of([] { CompiledFunction(CompiledFunction::Body()); }),
+            "[CompiledFunction] expected a function, received an empty one");
+  EXPECT_EQ(refused([](const Values& v) { return v; }, {}),
+            "[CompiledFunction] expected at least one argument");
+  EXPECT_EQ(refused([](const Values& v) { return v; }, {x, Tensor()}),
+            "[CompiledFunction] argument 2 is undefined");
+  EXPECT_EQ(refused([](const Values&) { return Values{}; }, {x}),
+            "[CompiledFunction] the function has no results");
+  EXPECT_EQ(refused(
+                [](const Values& v) {
+                  return Values{v[0], Value()};
+                },
+                {x}),
+            "[CompiledFunction] result 2 is undefined");
+  EXPECT_EQ(refused([](const Values& v) { return Values{ops::argmax(v[0], 1)}; }, {x}),
+            "[CompiledFunction] result 1 is 2 i64, expected f32");
+  EXPECT_NE(refused([](const Values& v) { return Values{v[0] + v[1]}; }, {x, Tensor::zeros({2, 4})})
+                .find("[add]"),
+            std::string::npos);
+  Value kept;
+  const CompiledFunction keeps([&](const Values& v) {
+    if (!kept.defined()) kept = v[0];
+    return Values{kept};
+  });
+  keeps({x});
+  EXPECT_EQ(message_of([&] { keeps({Tensor::zeros({1})}); }),
+            "[CompiledFunction] result 1 was not computed from the arguments of this call");
+}
+
+}  // namespace
+}  // namespace lockstep
