@@ -11,33 +11,13 @@ come from the system's memory. The two by turns; medians over the rounds.
 import argparse
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import threading
-import time
 
 import lockstep_runs
+from lockstep_runs import seconds_and_mib
 
 WORKERS = (0, 1, 2, 4)
-LIMIT = 3600  # seconds of a run
-
-
-def measured(command, environment=None):
-    """Seconds of a command, and the most memory in MiB of it or one of its processes."""
-    begin = time.perf_counter()
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                             env=environment)
-    limit = threading.Timer(LIMIT, child.kill)
-    limit.start()
-    errors = child.stderr.read()
-    _, status, usage = os.wait4(child.pid, 0)
-    limit.cancel()
-    child.returncode = os.waitstatus_to_exitcode(status)
-    if child.returncode != 0:
-        raise SystemExit(f"error: exit code {child.returncode} from {command[0]}:\n"
-                         f"{errors.decode()}")
-    return time.perf_counter() - begin, usage.ru_maxrss / 1024
 
 
 def main():
@@ -61,10 +41,10 @@ def main():
                 arguments.data, "--threads", str(arguments.threads), "--seeds", "0",
                 *map(str, more)]
 
-    measured(torch("--epochs", 0))  # reads the files
+    seconds_and_mib(torch("--epochs", 0))  # reads the files
     trials = {}
     for workers in WORKERS:
-        trials[workers] = measured(torch("--epochs", 0, "--workers", workers))[0]
+        trials[workers] = seconds_and_mib(torch("--epochs", 0, "--workers", workers))[0]
     best = min(trials, key=trials.get)
     machine = lockstep_runs.machine()
     print(f"{machine['processor']}, {machine['cores']} cores; {images:,} images in "
@@ -76,12 +56,12 @@ def main():
     figures = {"Lockstep": [], "PyTorch": []}
     for _ in range(arguments.rounds):
         with tempfile.TemporaryDirectory() as out:
-            figures["Lockstep"].append(measured(
+            figures["Lockstep"].append(seconds_and_mib(
                 [arguments.command, "train", lockstep_runs.job_path("cifar10_s3"), "--quiet",
                  "--out", os.path.join(out, "run"), "--threads", str(arguments.threads), "--set",
                  f"max_epochs={arguments.epochs}"],
-                dict(os.environ, LOCKSTEP_DATA=arguments.data)))
-        figures["PyTorch"].append(measured(torch("--epochs", arguments.epochs, "--workers", best)))
+                {"LOCKSTEP_DATA": arguments.data}))
+        figures["PyTorch"].append(seconds_and_mib(torch("--epochs", arguments.epochs, "--workers", best)))
     rows, rates = [], {}
     for name, runs in figures.items():
         seconds, memory = (statistics.median(column) for column in zip(*runs))

@@ -7,6 +7,7 @@ import struct
 import subprocess
 import tempfile
 import threading
+import time
 import zlib
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -90,6 +91,13 @@ def run_measured(arguments, cwd=None, environment=None, limit=1800):
             raise SystemExit(f"{errors.read()}error: exit code {process.returncode} from: "
                              f"{' '.join(arguments)}")
         return out.read(), used.ru_maxrss / 1024
+
+
+def seconds_and_mib(arguments, environment=None):
+    """Seconds of a program, and the MiB that it, or one of its processes, has had resident at most."""
+    begin = time.perf_counter()
+    mib = run_measured(arguments, environment=environment)[1]
+    return time.perf_counter() - begin, mib
 
 
 def read_log(out):
