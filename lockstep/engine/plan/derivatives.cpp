@@ -65,6 +65,7 @@ DifferentiatedGraph differentiated(const Graph& graph, const PlanOptions& option
     if (value.source == Source::parameter) {
       want(static_cast<int>(v), result.parameter_gradients.at(slot));
     } else if (value.source == Source::input && options.input_gradients &&
+               (options.of_inputs.empty() || options.of_inputs.at(slot)) &&
                value.dtype == DType::f32) {
       result.inputs[slot] = static_cast<int>(v);
       want(static_cast<int>(v), result.input_gradients[slot]);

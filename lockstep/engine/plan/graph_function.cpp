@@ -1,7 +1,5 @@
 #include "lockstep/engine/plan/graph_function.h"
 
-#include <algorithm>
-
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/engine/autograd/tape.h"
@@ -10,48 +8,19 @@
 
 namespace lockstep {
 
-struct GraphFunction::Run {
-  PackedParameters none{{}};
-  std::unique_ptr<PlanRun> run;
-  void* stream = nullptr;  // of eager work, with which it was made
-};
-
 GraphFunction::GraphFunction(const Graph& graph, DType precision, Device device)
     : graph_(graph.with_inputs_alone()), precision_(precision), device_(device) {}
 
 GraphFunction::~GraphFunction() = default;
 
-std::shared_ptr<GraphFunction::Run> GraphFunction::lend() const {
-  void* const stream = EagerStream::of_thread(device_);
-  std::unique_ptr<Run> run;
-  std::shared_ptr<const Plan> plan;
-  {
-    const MutexLock lock(mutex_);
-    const auto found = std::find_if(idle_.begin(), idle_.end(),
-                                    [&](const auto& idle) { return idle->stream == stream; });
-    if (found != idle_.end()) {
-      run = std::move(*found);
-      idle_.erase(found);
-    }
-    if (!plan_) {
-      PlanOptions options;
-      options.precision = precision_;
-      plan_ = std::make_shared<const Plan>(graph_, std::vector<Shape>(), options, device_);
-    }
-    plan = plan_;
+IdleRuns GraphFunction::runs() const {
+  const MutexLock lock(mutex_);
+  if (!runs_) {
+    PlanOptions options;
+    options.precision = precision_;
+    runs_.emplace(std::make_shared<const Plan>(graph_, std::vector<Shape>(), options, device_));
   }
-  if (!run) {
-    run = std::make_unique<Run>();
-    run->stream = stream;
-    run->run = std::make_unique<PlanRun>(plan, run->none, std::vector<const float*>());
-  }
-  return {run.release(), [owner = weak_from_this()](Run* used) {
-            std::unique_ptr<Run> back(used);
-            if (const auto home = owner.lock()) {
-              const MutexLock lock(home->mutex_);
-              home->idle_.push_back(std::move(back));
-            }
-          }};
+  return *runs_;
 }
 
 std::vector<Tensor> GraphFunction::operator()(const std::vector<Tensor>& arguments,
@@ -61,8 +30,8 @@ std::vector<Tensor> GraphFunction::operator()(const std::vector<Tensor>& argumen
     throw InternalError("[graph] takes " + std::to_string(graph_.inputs()) +
                         " arguments, received " + std::to_string(arguments.size()));
   }
-  const std::shared_ptr<Run> lent = lend();
-  PlanRun& run = *lent->run;
+  const std::shared_ptr<PlanRun> lent = runs().lend();
+  PlanRun& run = *lent;
   const ArithmeticMode mode;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const Tensor plain = convert(arguments[i], arguments[i].spec().plain());

@@ -4,12 +4,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/engine/graph/graph.h"
-#include "lockstep/engine/plan/plan.h"
+#include "lockstep/engine/plan/idle_runs.h"
 #include "lockstep/engine/tensor/tensor.h"
 
 namespace lockstep {
@@ -40,16 +41,14 @@ class GraphFunction : public std::enable_shared_from_this<GraphFunction> {
   bool gives(size_t i) const { return gives_[i]; }
 
  private:
-  struct Run;
-  std::shared_ptr<Run> lend() const;
+  IdleRuns runs() const;
 
   Graph graph_;
   const DType precision_;
   const Device device_;
   std::vector<bool> gives_;
   mutable Mutex mutex_;
-  mutable std::shared_ptr<const Plan> plan_ LOCKSTEP_GUARDED_BY(mutex_);
-  mutable std::vector<std::unique_ptr<Run>> idle_ LOCKSTEP_GUARDED_BY(mutex_);
+  mutable std::optional<IdleRuns> runs_ LOCKSTEP_GUARDED_BY(mutex_);
   mutable std::map<std::pair<std::vector<bool>, std::vector<bool>>,
                    std::shared_ptr<const GraphFunction>>
       derivatives_ LOCKSTEP_GUARDED_BY(mutex_);

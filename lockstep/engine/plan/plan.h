@@ -32,8 +32,9 @@ struct GradientLayout {
 };
 
 struct PlanOptions {
-  bool gradients = false;        // compile a backward run
-  bool input_gradients = false;  // compute gradients of the f32 inputs
+  bool gradients = false;            // compile a backward run
+  bool input_gradients = false;      // compute gradients of the f32 inputs
+  std::vector<bool> of_inputs = {};  // of which ones; empty: of all
   // Compute the total derivative of each differentiated output from which other values are
   // computed.
   bool total_output_gradients = false;

@@ -1,4 +1,4 @@
-#include "lockstep/engine/plan/compiled_function.h"
+#include "lockstep/engine/nn/runner/compiled_function.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,58 @@
+#include "lockstep/engine/plan/idle_runs.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/threads/mutex.h"
+#include "lockstep/engine/device/eager_stream.h"
+
+namespace lockstep {
+namespace {
+
+struct Run {
+  PackedParameters none{{}};
+  std::unique_ptr<PlanRun> run;
+  void* stream = nullptr;  // of eager work, with which it was made
+};
+
+}  // namespace
+
+struct IdleRuns::State {
+  const std::shared_ptr<const Plan> plan;
+  Mutex mutex;
+  std::vector<std::unique_ptr<Run>> idle LOCKSTEP_GUARDED_BY(mutex) = {};
+};
+
+IdleRuns::IdleRuns(std::shared_ptr<const Plan> plan)
+    : state_(std::make_shared<State>(std::move(plan))) {}
+
+std::shared_ptr<PlanRun> IdleRuns::lend() const {
+  void* const stream = EagerStream::of_thread(state_->plan->device());
+  std::unique_ptr<Run> run;
+  {
+    const MutexLock lock(state_->mutex);
+    auto& idle = state_->idle;
+    const auto found =
+        std::find_if(idle.begin(), idle.end(), [&](const auto& r) { return r->stream == stream; });
+    if (found != idle.end()) {
+      run = std::move(*found);
+      idle.erase(found);
+    }
+  }
+  if (!run) {
+    run = std::make_unique<Run>();
+    run->stream = stream;
+    run->run = std::make_unique<PlanRun>(state_->plan, run->none, std::vector<const float*>());
+  }
+  const std::shared_ptr<Run> lent(run.release(), [owner = std::weak_ptr<State>(state_)](Run* used) {
+    std::unique_ptr<Run> back(used);
+    if (const auto home = owner.lock()) {
+      const MutexLock lock(home->mutex);
+      home->idle.push_back(std::move(back));
+    }
+  });
+  return {lent, lent->run.get()};
+}
+
+}  // namespace lockstep
