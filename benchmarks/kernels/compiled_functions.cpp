@@ -17,7 +17,7 @@ std::vector<T> likelihood(const std::vector<T>& x) {
   return {ops::sum(ops::softplus(x[0]) - x[0] * x[1], {1})};
 }
 
-// Twelve ops and a sum.
+// Thirteen ops and a sum.
 template <ops::Operand T>
 std::vector<T> robust(const std::vector<T>& x) {
   const T d = x[0] - x[1], size = ops::abs(d);

@@ -61,7 +61,8 @@ def main():
                  "--out", os.path.join(out, "run"), "--threads", str(arguments.threads), "--set",
                  f"max_epochs={arguments.epochs}"],
                 {"LOCKSTEP_DATA": arguments.data}))
-        figures["PyTorch"].append(seconds_and_mib(torch("--epochs", arguments.epochs, "--workers", best)))
+        figures["PyTorch"].append(
+            seconds_and_mib(torch("--epochs", arguments.epochs, "--workers", best)))
     rows, rates = [], {}
     for name, runs in figures.items():
         seconds, memory = (statistics.median(column) for column in zip(*runs))

@@ -31,7 +31,7 @@ CUTS = {"center": ["data.crop=center", "data.resize_shorter=256"],
 
 
 def write_photographs(folder, count):
-    """Noise of all sizes, larger ones stronger, as photographs have it: some 700 KB each."""
+    """Noise of all sizes, larger ones stronger, as photographs have it: some 360 KB each."""
     import numpy
     from PIL import Image
     for number in range(count):
@@ -78,7 +78,6 @@ def train_in_torch(folder, cut, draft, workers, epochs, threads):
             solver.zero_grad(set_to_none=True)
             loss(model(x.contiguous(memory_format=torch.channels_last)), y).backward()
             solver.step()
-    print(torch.__version__)
 
 
 def main():
@@ -129,7 +128,7 @@ def main():
             print(f"\n{cut}: {arguments.images} photographs of {WIDTH} x {HEIGHT} and "
                   f"{size / 1000:,.0f} KB, {arguments.epochs} epochs. PyTorch's first epoch takes " +
                   ", ".join(f"{seconds:.1f} s by {n}" for n, seconds in trials.items()) +
-                  f" workers")
+                  " workers")
             runs = {"Lockstep": lambda: lockstep(cut, False),
                     "Lockstep, scaled decoding": lambda: lockstep(cut, True),
                     f"PyTorch, {workers} workers": lambda: torch(cut, False, workers,

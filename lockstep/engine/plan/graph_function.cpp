@@ -8,16 +8,18 @@
 
 namespace lockstep {
 
-GraphFunction::GraphFunction(const Graph& graph, DType precision, Device device)
-    : graph_(graph.with_inputs_alone()), precision_(precision), device_(device) {}
-
-GraphFunction::~GraphFunction() = default;
+GraphFunction::GraphFunction(const Graph& graph, DType precision, Device device, bool fuses_pairs)
+    : graph_(graph.with_inputs_alone()),
+      precision_(precision),
+      device_(device),
+      fuses_pairs_(fuses_pairs) {}
 
 IdleRuns GraphFunction::runs() const {
   const MutexLock lock(mutex_);
   if (!runs_) {
     PlanOptions options;
     options.precision = precision_;
+    options.fuses_pairs = fuses_pairs_;
     runs_.emplace(std::make_shared<const Plan>(graph_, std::vector<Shape>(), options, device_));
   }
   return *runs_;
@@ -67,23 +69,32 @@ void GraphFunction::record(const std::vector<Tensor>& arguments, const std::vect
     backward = [self = shared_from_this(), arguments, numbers, count = results.size(), step, check](
                    const std::vector<Tensor>& diffs, const std::vector<bool>& wanted) {
       if (check) check();
-      std::vector<bool> reached(count, false);
-      std::vector<Tensor> inputs = arguments;
-      for (size_t k = 0; k < diffs.size(); ++k) {
-        if (!diffs[k].defined()) continue;
-        reached[numbers[k]] = true;
-        inputs.push_back(diffs[k]);
-      }
-      const auto derivative = self->derivative(reached, wanted);
-      const std::vector<Tensor> given = (*derivative)(inputs, step, check);
-      std::vector<Tensor> all(arguments.size());
-      for (size_t i = 0, number = 0, at = 0; i < all.size(); ++i) {
-        if (wanted[i] && derivative->gives(number++)) all[i] = given[at++];
-      }
-      return all;
+      std::vector<Tensor> of_results(count);
+      for (size_t k = 0; k < diffs.size(); ++k) of_results[numbers[k]] = diffs[k];
+      return self->gradients(arguments, of_results, wanted, step, check);
     };
   }
   Tape::record_everywhere(arguments, defined, std::move(backward));
+}
+
+std::vector<Tensor> GraphFunction::gradients(const std::vector<Tensor>& arguments,
+                                             const std::vector<Tensor>& diffs,
+                                             const std::vector<bool>& wanted,
+                                             const RandomContext& step,
+                                             const std::function<void()>& check) const {
+  std::vector<bool> reached;
+  std::vector<Tensor> inputs = arguments;
+  for (const Tensor& diff : diffs) {
+    reached.push_back(diff.defined());
+    if (diff.defined()) inputs.push_back(diff);
+  }
+  const auto derivative = this->derivative(reached, wanted);
+  const std::vector<Tensor> given = (*derivative)(inputs, step, check);
+  std::vector<Tensor> all(arguments.size());
+  for (size_t i = 0, number = 0, at = 0; i < all.size(); ++i) {
+    if (wanted[i] && derivative->gives(number++)) all[i] = given[at++];
+  }
+  return all;
 }
 
 std::shared_ptr<const GraphFunction> GraphFunction::derivative(
@@ -107,7 +118,7 @@ std::shared_ptr<const GraphFunction> GraphFunction::derivative(
     gives.push_back(diff >= 0);
     if (diff >= 0) graph.mark_output(diff);
   }
-  auto made = std::make_shared<GraphFunction>(graph.pruned(), precision_, device_);
+  auto made = std::make_shared<GraphFunction>(graph.pruned(), precision_, device_, fuses_pairs_);
   made->gives_ = std::move(gives);
   known = std::move(made);
   return known;

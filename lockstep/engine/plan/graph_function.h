@@ -20,8 +20,8 @@ class GraphFunction : public std::enable_shared_from_this<GraphFunction> {
  public:
   // The results are the graph's outputs. Parameters and states of the graph become arguments, after
   // its inputs: first all parameters, then all states, in the order of their slots.
-  GraphFunction(const Graph& graph, DType precision, Device device);
-  ~GraphFunction();
+  // `fuses_pairs`: as in PlanOptions.
+  GraphFunction(const Graph& graph, DType precision, Device device, bool fuses_pairs = true);
 
   // Computes the results, and records them on tapes. `check` is called before each computation of
   // derivatives, and throws if the arguments have changed; null: they do not.
@@ -31,6 +31,14 @@ class GraphFunction : public std::enable_shared_from_this<GraphFunction> {
   // result is not recorded.
   void record(const std::vector<Tensor>& arguments, const std::vector<Tensor>& results,
               const RandomContext& step, const std::function<void()>& check = nullptr) const;
+
+  // Derivatives with respect to `wanted` arguments from those with respect to the results
+  // (undefined: the scalar does not depend on that one). By argument; undefined: not wanted, or
+  // none. Recorded on tapes.
+  std::vector<Tensor> gradients(const std::vector<Tensor>& arguments,
+                                const std::vector<Tensor>& diffs, const std::vector<bool>& wanted,
+                                const RandomContext& step,
+                                const std::function<void()>& check = nullptr) const;
 
   // The function that computes the derivatives with respect to `wanted` arguments, in their order,
   // from the arguments and the derivatives with respect to `reached` results. Arguments on which no
@@ -46,6 +54,7 @@ class GraphFunction : public std::enable_shared_from_this<GraphFunction> {
   Graph graph_;
   const DType precision_;
   const Device device_;
+  const bool fuses_pairs_;
   std::vector<bool> gives_;
   mutable Mutex mutex_;
   mutable std::optional<IdleRuns> runs_ LOCKSTEP_GUARDED_BY(mutex_);

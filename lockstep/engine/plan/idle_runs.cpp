@@ -1,6 +1,7 @@
 #include "lockstep/engine/plan/idle_runs.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -33,11 +34,12 @@ std::shared_ptr<PlanRun> IdleRuns::lend() const {
   {
     const MutexLock lock(state_->mutex);
     auto& idle = state_->idle;
-    const auto found =
-        std::find_if(idle.begin(), idle.end(), [&](const auto& r) { return r->stream == stream; });
-    if (found != idle.end()) {
+    // The newest, whose memory is in a cache.
+    const auto found = std::find_if(idle.rbegin(), idle.rend(),
+                                    [&](const auto& r) { return r->stream == stream; });
+    if (found != idle.rend()) {
       run = std::move(*found);
-      idle.erase(found);
+      idle.erase(std::next(found).base());
     }
   }
   if (!run) {

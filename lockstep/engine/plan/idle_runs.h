@@ -12,8 +12,8 @@ class IdleRuns {
  public:
   explicit IdleRuns(std::shared_ptr<const Plan> plan);
 
-  // Returns a run that nothing else uses until the pointer and its copies are destroyed. Its stream
-  // is that of the thread's eager work.
+  // Returns a run that nothing else uses until the pointer and its copies are destroyed. On a
+  // device it was made for the stream of the thread's eager work.
   std::shared_ptr<PlanRun> lend() const;
 
  private:

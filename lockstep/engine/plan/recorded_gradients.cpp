@@ -4,8 +4,9 @@
 
 namespace lockstep {
 
-NetworkFunction::NetworkFunction(const Graph& graph, DType precision, Device device)
-    : function_(std::make_shared<GraphFunction>(graph, precision, device)),
+NetworkFunction::NetworkFunction(const Graph& graph, DType precision, Device device,
+                                 bool fuses_pairs)
+    : function_(std::make_shared<GraphFunction>(graph, precision, device, fuses_pairs)),
       parameters_(graph.slots(Graph::Source::parameter)),
       states_(graph.slots(Graph::Source::state)) {}
 

@@ -13,7 +13,9 @@ namespace lockstep {
 class NetworkFunction {
  public:
   // The results are the graph's outputs.
-  NetworkFunction(const Graph& graph, DType precision, Device device);
+  NetworkFunction(const Graph& graph, DType precision, Device device, bool fuses_pairs = true);
+
+  const GraphFunction& function() const { return *function_; }
 
   // What a plan has computed the gradients from, and what it has computed. The lists of gradients
   // are by input, then by parameter; parameters may be missing there.

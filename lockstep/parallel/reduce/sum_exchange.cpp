@@ -91,8 +91,8 @@ class Windows final : public SumExchange {
   }
 
  private:
-  // Layout of a window: metadata of leaves and of the member, the way, partial sums; in
-  // that of member 0 also the sum, two slots for operands, and the marks of the update ranges.
+  // Layout of a window: metadata of leaves and of the member, the way, partial sums; in that of
+  // member 0 also the sum, two slots for operands, and the marks of the update ranges.
   SumWay& way_of(int rank) const {
     return *reinterpret_cast<SumWay*>(group_.window(rank) + member_offset_ +
                                       round_up(options_.member_metadata_bytes));
@@ -153,8 +153,8 @@ class Messages final : public SumExchange {
 
   float* slice() override { return slice_.data(); }
 
-  // Sends to each member its slice of all local partial sums, followed by the metadata of
-  // the local leaves and of this member.
+  // Sends to each member its slice of all local partial sums, followed by the metadata of the local
+  // leaves and of this member.
   void scatter(SumWay, std::span<std::byte> leaf_metadata, std::span<std::byte> member_metadata,
                const TimeLimit& limit) override {
     const size_t width = round_up(options_.leaf_metadata_bytes),

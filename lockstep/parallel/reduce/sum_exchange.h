@@ -44,8 +44,8 @@ class SumExchange {
   virtual const float* operand(int rank, size_t number) const = 0;
   // Destination of this member's slice of the sum.
   virtual float* slice() = 0;
-  // `leaf_metadata`: by leaf, `member_metadata`: by member, each entry rounded up
-  // to cache lines. They contain this member's entries; the entries of the others are filled in.
+  // `leaf_metadata`: by leaf, `member_metadata`: by member, each entry rounded up to cache lines.
+  // They contain this member's entries; the entries of the others are filled in.
   // Both functions throw like collectives. Throws InternalError if members chose different ways.
   virtual void scatter(SumWay way, std::span<std::byte> leaf_metadata,
                        std::span<std::byte> member_metadata, const TimeLimit& limit) = 0;

@@ -69,10 +69,16 @@ TEST(CompiledFunction, HasTheBitsOfItsOpsOnTensors) {
         EXPECT_EQ(other[k].shape(), one[k].shape());
         EXPECT_EQ(bits_of(other[k]), bits_of(one[k])) << rows << " x " << columns;
       }
-      const auto given =
-          gradients_of([&] { return compiled({logits, image, scale}); }, {logits, scale});
-      const auto expected =
-          gradients_of([&] { return loss_of<Tensor>({logits, image, scale}); }, {logits, scale});
+      const auto given = gradients_of(
+          [&] {
+            return compiled({logits, image, scale});
+          },
+          {logits, scale});
+      const auto expected = gradients_of(
+          [&] {
+            return loss_of<Tensor>({logits, image, scale});
+          },
+          {logits, scale});
       EXPECT_EQ(given[0], expected[0]) << rows << " x " << columns;
       EXPECT_EQ(given[1], expected[1]) << rows << " x " << columns;
       expect_near(given[2], expected[2]);
@@ -125,6 +131,13 @@ TEST(CompiledFunction, CallsItsBodyOnceForEachShapeAndType) {
     compiled({pixels({2})});
   }
   EXPECT_EQ(calls, 3);
+  {
+    Tape tape;  // that tracks an argument: it is compiled with derivatives
+    const Tensor x = Tensor::zeros({1});
+    tape.watch(x);
+    for (int i = 0; i < 2; ++i) compiled({x});
+  }
+  EXPECT_EQ(calls, 4);
   // The 64 last ones are kept.
   for (int64_t n = 1; n <= 65; ++n) compiled({Tensor::zeros({n})});
   calls = 0;
@@ -155,6 +168,89 @@ TEST(CompiledFunction, IsCalledByThreadsTogether) {
   EXPECT_EQ(wrong, 0);
 }
 
+using Values = std::vector<Value>;
+
+TEST(CompiledFunction, DifferentiatesByResultsThatOthersAreComputedFrom) {
+  const CompiledFunction f([](const Values& x) {
+    const Value h = ops::tanh(x[0]);
+    return Values{h, ops::square(h)};
+  });
+  const Tensor x = numbers({4}, 1);
+  Tape tape;
+  tape.watch(x);
+  const auto y = f({x});
+  EXPECT_EQ(bits_of(tape.gradient(ops::sum(y[1]), {y[0]})[0]), bits_of(y[0] * 2));
+}
+
+TEST(CompiledFunction, LeavesOutResultsThatNothingDependsOn) {
+  const CompiledFunction f([](const Values& x) {
+    return Values{ops::square(x[0]), ops::log(x[0])};
+  });
+  const Tensor x = Tensor::zeros({2});
+  Tape tape;
+  tape.watch(x);
+  const auto y = f({x});
+  const Tensor scalar = ops::sum(y[0]);
+  EXPECT_EQ(bits_of(tape.gradient(scalar, {x})[0]), std::vector<float>(2, 0));  // not 0 / 0
+  const Tensor first = tape.gradient(scalar, {x}, {.create_graph = true})[0];
+  EXPECT_EQ(bits_of(tape.gradient(ops::sum(first), {x})[0]), std::vector<float>(2, 2));
+}
+
+TEST(CompiledFunction, FusesNoPairsThatRoundOtherwise) {
+  const CompiledFunction f(
+      [](const Values& x) { return Values{ops::cross_entropy(ops::softmax(x[0]), x[1])}; });
+  const Tensor logits = Tensor::from(std::vector<float>{0, 200}, {1, 2});
+  const Tensor label = Tensor::from(std::vector<int32_t>{0}, {1});
+  const auto expected = bits_of(ops::cross_entropy(ops::softmax(logits), label));
+  EXPECT_EQ(bits_of(f({logits, label})[0]), expected);
+  Tape tape;
+  tape.watch(logits);
+  EXPECT_EQ(bits_of(f({logits, label})[0]), expected);
+}
+
+TEST(CompiledFunction, KeepsCallsOfOneTapeApart) {
+  const CompiledFunction f([](const Values& x) { return Values{ops::exp(x[0]) * x[1]}; });
+  const Tensor a = numbers({3, 5}, 1), b = numbers({3, 5}, 2);
+  Tape outer;
+  outer.watch(b);
+  Tensor second, expected;
+  {
+    Tape tape;
+    tape.watch(a);
+    const Tensor y = f({a, b})[0], z = f({y, a})[0], same = f({a, a})[0];
+    const Tensor u = ops::exp(a) * b, v = ops::exp(u) * a, w = ops::exp(a) * a;
+    for (int i = 0; i < 2; ++i) {  // the second time after a repeated forward run
+      expect_near(bits_of(tape.gradient(ops::sum(z + same), {a})[0]),
+                  bits_of(tape.gradient(ops::sum(v + w), {a})[0]));
+    }
+    second = tape.gradient(ops::sum(y), {a})[0];
+    expected = tape.gradient(ops::sum(u), {a})[0];
+  }
+  EXPECT_EQ(bits_of(outer.gradient(ops::sum(second), {b})[0]),
+            bits_of(outer.gradient(ops::sum(expected), {b})[0]));
+}
+
+TEST(CompiledFunction, RefusesDerivativesOfArgumentsThatWereWatchedLater) {
+  const CompiledFunction f([](const Values& x) { return Values{x[0] * x[1]}; });
+  const Tensor a = numbers({3}, 1), b = numbers({3}, 2);
+  Tape tape;
+  tape.watch(a);
+  const Tensor y = f({a, b})[0];
+  EXPECT_EQ(bits_of(tape.gradient(ops::sum(y), {a})[0]), bits_of(b));
+  tape.watch(b);
+  EXPECT_THROW(tape.gradient(ops::sum(y), {b}), Error);
+}
+
+TEST(CompiledFunction, TakesEmptyTensors) {
+  const CompiledFunction f([](const Values& x) { return Values{ops::exp(x[0]) + 1}; });
+  const Tensor x = Tensor::zeros({0, 3});
+  Tape tape;
+  tape.watch(x);
+  const Tensor y = f({x})[0];
+  EXPECT_EQ(y.shape(), (Shape{0, 3}));
+  EXPECT_EQ(tape.gradient(ops::sum(y), {x})[0].shape(), (Shape{0, 3}));
+}
+
 std::string message_of(const std::function<void()>& f) {
   try {
     f();
@@ -166,7 +262,6 @@ std::string message_of(const std::function<void()>& f) {
 
 TEST(CompiledFunction, RefusesWhatItCannotCompute) {
   const Tensor x = Tensor::zeros({2, 3});
-  using Values = std::vector<Value>;
   const auto refused = [&](const CompiledFunction::Body& body, const std::vector<Tensor>& given) {
     return message_of([&] { CompiledFunction{body}(given); });
   };
@@ -194,9 +289,20 @@ TEST(CompiledFunction, RefusesWhatItCannotCompute) {
     if (!kept.defined()) kept = v[0];
     return Values{kept};
   });
-  keeps({x});
-  EXPECT_EQ(message_of([&] { keeps({Tensor::zeros({1})}); }),
+  std::vector<std::string> messages;
+  for (const int64_t n : {2, 1}) {
+    messages.push_back(message_of([&] { keeps({Tensor::zeros({n})}); }));
+  }
+  EXPECT_EQ(messages[0], "nothing was thrown");
+  EXPECT_EQ(messages[1],
             "[CompiledFunction] result 1 was not computed from the arguments of this call");
+  EXPECT_NE(refused([](const Values& v) { return Values{ops::random_normal(v[0], 3)}; }, {x})
+                .find("draws random numbers, and no step is given"),
+            std::string::npos);
+  // It may be called again after a refusal.
+  const CompiledFunction adds([](const Values& v) { return Values{v[0] + v[1]}; });
+  EXPECT_THROW(adds({x, Tensor::zeros({2, 4})}), InvalidArgument);
+  EXPECT_EQ(bits_of(adds({x, x})[0]), bits_of(x + x));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/engine/autograd/eager_ops.h"
 #include "lockstep/engine/autograd/tape.h"
+#include "lockstep/engine/kernels/interface/choice.h"
 #include "lockstep/engine/nn/runner/recorded_run.h"
 #include "lockstep/engine/plan/recorded_gradients.h"
 
@@ -35,19 +36,26 @@ std::vector<TensorSpec> specs_of(const std::vector<Tensor>& arguments) {
   return specs;
 }
 
-Graph graph_of(const CompiledFunction::Body& body, const std::vector<TensorSpec>& arguments) {
+// A builder that lives as long as what it has built, so that no other one has its address.
+struct Built {
   Graph graph;
-  GraphBuilder builder(graph, "function");
+  GraphBuilder builder{graph, "function"};
+};
+
+std::unique_ptr<const Built> built_from(const CompiledFunction::Body& body,
+                                        const std::vector<TensorSpec>& arguments) {
+  auto built = std::make_unique<Built>();
+  Graph& graph = built->graph;
   std::vector<Value> values;
   for (const TensorSpec& spec : arguments) {
-    values.emplace_back(&builder, graph.add_input(spec.shape, spec.dtype));
+    values.emplace_back(&built->builder, graph.add_input(spec.shape, spec.dtype));
   }
   const std::vector<Value> results = body(values);
   if (results.empty()) throw InvalidArgument("[CompiledFunction] the function has no results");
   for (size_t i = 0; i < results.size(); ++i) {
     const std::string what = "[CompiledFunction] result " + std::to_string(i + 1);
     if (!results[i].defined()) throw InvalidArgument(what + " is undefined");
-    if (results[i].builder() != &builder) {
+    if (results[i].builder() != &built->builder) {
       throw InvalidArgument(what + " was not computed from the arguments of this call");
     }
     const int value = results[i].number();
@@ -57,7 +65,7 @@ Graph graph_of(const CompiledFunction::Body& body, const std::vector<TensorSpec>
     }
     graph.mark_output(value);
   }
-  return graph;
+  return built;
 }
 
 // What is compiled apart.
@@ -65,31 +73,42 @@ struct Key {
   std::vector<TensorSpec> arguments;
   Device device;
   std::vector<bool> tracked;  // by argument: whether a tape may ask for its derivative
+  kernels::Choice choice = kernels::choice();
   friend bool operator==(const Key&, const Key&) = default;
 };
 
 struct Compiled {
+  std::unique_ptr<const Built> built;
+  bool draws = false;  // random numbers
   IdleRuns runs;
   std::vector<Shape> results;
   std::shared_ptr<const NetworkFunction> function;  // for derivatives of derivatives; or null
 };
 
 std::shared_ptr<const Compiled> compile(const CompiledFunction::Body& body, const Key& key) {
-  const Graph graph = graph_of(body, key.arguments);
+  std::unique_ptr<const Built> built = built_from(body, key.arguments);
+  const Graph& graph = built->graph;
+  const bool draws =
+      std::any_of(graph.nodes().begin(), graph.nodes().end(),
+                  [](const Graph::Node& node) { return node.op->draws_random_numbers(); });
   std::vector<Shape> results;
   for (const int value : graph.outputs()) results.push_back(graph.shape(value));
   PlanOptions options;
+  options.fuses_pairs = false;
   std::shared_ptr<const NetworkFunction> function;
   if (std::find(key.tracked.begin(), key.tracked.end(), true) != key.tracked.end()) {
     options.gradients = options.input_gradients = true;
     options.of_inputs = key.tracked;
+    options.total_output_gradients = results.size() > 1;
     options.differentiated.resize(results.size());
     std::iota(options.differentiated.begin(), options.differentiated.end(), 0);
-    function = std::make_shared<const NetworkFunction>(graph, DType::f32, key.device);
+    function =
+        std::make_shared<const NetworkFunction>(graph, DType::f32, key.device, options.fuses_pairs);
   }
   const IdleRuns runs(
       std::make_shared<const Plan>(graph, std::vector<Shape>(), options, key.device));
-  return std::make_shared<const Compiled>(runs, std::move(results), std::move(function));
+  return std::make_shared<const Compiled>(std::move(built), draws, runs, std::move(results),
+                                          std::move(function));
 }
 
 }  // namespace
@@ -135,6 +154,11 @@ std::vector<Tensor> CompiledFunction::operator()(const std::vector<Tensor>& argu
     // Without the lock: threads that come here together all call the body, and one result is kept.
     compiled = state_->find(key, compile(state_->body, key));
   }
+  if (compiled->draws && step == RandomContext{}) {
+    throw InvalidArgument(
+        "[CompiledFunction] the function draws random numbers, and no step is given",
+        "pass {.seed, .iteration} as the second argument, in a loss shard.step()");
+  }
   const std::shared_ptr<PlanRun> lent = compiled->runs.lend();
   const ArithmeticMode mode;
   RecordedRun run(
@@ -150,22 +174,39 @@ std::vector<Tensor> CompiledFunction::operator()(const std::vector<Tensor>& argu
       [lent, compiled, arguments, tracked = key.tracked, step, run = std::move(run)](
           const std::vector<Tensor>& diffs, const std::vector<bool>& wanted) mutable {
         const ArithmeticMode fixed;
-        std::vector<bool> needed;
-        for (size_t i = 0; i < arguments.size(); ++i) needed.push_back(wanted[i] && tracked[i]);
-        std::vector<bool> of_all = needed;
-        of_all.resize(arguments.size() + diffs.size(), false);  // not those of the results
-        std::vector<Tensor> gradients = run.backward(diffs, of_all);
-        gradients.resize(arguments.size());
+        const size_t inputs = arguments.size();
+        for (size_t i = 0; i < inputs; ++i) {
+          if (!wanted[i] || tracked[i]) continue;
+          throw Unsupported("[CompiledFunction] argument " + std::to_string(i + 1) +
+                            " has no derivative here, because it is " +
+                            std::string(name_of(arguments[i].dtype())) +
+                            " or was watched after the call");
+        }
+        const bool all_reached =
+            std::all_of(diffs.begin(), diffs.end(), [](const Tensor& d) { return d.defined(); });
+        const auto beyond = wanted.begin() + static_cast<ptrdiff_t>(inputs);
+        const std::vector<bool> needed(wanted.begin(), beyond);
+        // The plan would begin with zeros at results that the scalar does not depend on: 0 / 0.
+        if (!all_reached && std::find(beyond, wanted.end(), true) == wanted.end()) {
+          std::vector<Tensor> gradients =
+              compiled->function->function().gradients(arguments, diffs, needed, step);
+          gradients.resize(wanted.size());
+          return gradients;
+        }
+        std::vector<Tensor> all = run.backward(diffs, wanted);
         if (Tape::any_records()) {
+          std::vector<Tensor> gradients(all.begin(), all.begin() + static_cast<ptrdiff_t>(inputs));
           compiled->function->record({.inputs = arguments,
                                       .parameters = {},
                                       .output_gradients = diffs,
                                       .needed = needed,
                                       .step = step},
                                      gradients);
+          std::copy(gradients.begin(), gradients.end(), all.begin());
         }
-        return gradients;
-      });
+        return all;
+      },
+      Tape::Outputs::linked);
   return results;
 }
 

@@ -5,10 +5,9 @@
 //   });
 //   const Tensor each = likelihood({logits, images})[0];
 //
-// The results have the bits of the same ops on tensors, but neighboring elementwise ops read and
-// write memory once, and nothing is recorded op by op. So have derivatives, unless an argument also
-// has another way to what is differentiated: the parts of the function are added to each other
-// first.
+// The results have the bits of the same ops on tensors, one by one, and so have first derivatives
+// with respect to arguments that nothing else depends on; others are the same sums in another
+// order. Neighboring elementwise ops read and write memory once, and nothing is recorded op by op.
 #pragma once
 
 #include <functional>
@@ -24,18 +23,22 @@ namespace lockstep {
 // Copies share what was compiled. Thread-safe, as far as its body is.
 class CompiledFunction {
  public:
-  // Applies ops to the arguments and returns one or several results, f32. It is called at the first
-  // call for shapes, types and a device, and sees those, never numbers: what depends on numbers is
-  // computed by ops (ops::where), or is an argument. Values that it captures are constants.
+  // Applies ops to the arguments and returns one or several of their results, or arguments, f32. It
+  // is called when the function is compiled, and sees shapes and types alone. What depends on
+  // numbers is computed by ops (ops::where). Numbers that it captures are those of an earlier call:
+  // pass what changes as an argument.
   using Body = std::function<std::vector<Value>(const std::vector<Value>& arguments)>;
-  // The 64 last combinations of shapes and types stay compiled. Throws InvalidArgument for an empty
-  // function.
+  // The function is compiled for shapes, types, a device, and the arguments that tapes track. The
+  // 64 combinations that were used last stay compiled, with memory for the runs that were under way
+  // together. Throws InvalidArgument for an empty function.
   explicit CompiledFunction(Body body);
 
-  // Computes the results on the device of the arguments. Tapes record them, with derivatives of any
-  // order with respect to the arguments that are f32. `step`: for random ops. Throws
-  // InvalidArgument if arguments are undefined or on several devices, if they do not fit an op, or
-  // for a body that returns something else than results of ops on its arguments.
+  // Returns copies of the results, on the device of the arguments. Tapes record them, with
+  // derivatives of any order, as they record ops. A tape that watches an argument only after the
+  // call is refused with Unsupported when it asks for that derivative. `step`: for random ops.
+  // Throws InvalidArgument without arguments, if they are undefined, on several devices or do not
+  // fit an op, without a step for random ops, and for results that were not computed from the
+  // arguments or are not f32.
   std::vector<Tensor> operator()(const std::vector<Tensor>& arguments,
                                  const RandomContext& step = {}) const;
 
