@@ -143,6 +143,15 @@ CompiledFunction::CompiledFunction(Body body) {
 
 std::vector<Tensor> CompiledFunction::operator()(const std::vector<Tensor>& arguments,
                                                  const RandomContext& step) const {
+  return call(arguments, &step);
+}
+
+std::vector<Tensor> CompiledFunction::operator()(const std::vector<Tensor>& arguments) const {
+  return call(arguments, nullptr);
+}
+
+std::vector<Tensor> CompiledFunction::call(const std::vector<Tensor>& arguments,
+                                           const RandomContext* given) const {
   Key key{.arguments = specs_of(arguments), .device = arguments[0].device(), .tracked = {}};
   bool records = false;
   for (const Tensor& t : arguments) {
@@ -154,11 +163,12 @@ std::vector<Tensor> CompiledFunction::operator()(const std::vector<Tensor>& argu
     // Without the lock: threads that come here together all call the body, and one result is kept.
     compiled = state_->find(key, compile(state_->body, key));
   }
-  if (compiled->draws && step == RandomContext{}) {
+  if (compiled->draws && given == nullptr) {
     throw InvalidArgument(
         "[CompiledFunction] the function draws random numbers, and no step is given",
         "pass {.seed, .iteration} as the second argument, in a loss shard.step()");
   }
+  const RandomContext step = given ? *given : RandomContext{};
   const std::shared_ptr<PlanRun> lent = compiled->runs.lend();
   const ArithmeticMode mode;
   RecordedRun run(

@@ -40,9 +40,12 @@ class CompiledFunction {
   // fit an op, without a step for random ops, and for results that were not computed from the
   // arguments or are not f32.
   std::vector<Tensor> operator()(const std::vector<Tensor>& arguments,
-                                 const RandomContext& step = {}) const;
+                                 const RandomContext& step) const;
+  std::vector<Tensor> operator()(const std::vector<Tensor>& arguments) const;
 
  private:
+  std::vector<Tensor> call(const std::vector<Tensor>& arguments, const RandomContext* step) const;
+
   struct State;
   std::shared_ptr<State> state_;
 };
