@@ -20,6 +20,8 @@ struct Run {
 }  // namespace
 
 struct IdleRuns::State {
+  explicit State(std::shared_ptr<const Plan> p) : plan(std::move(p)) {}
+
   const std::shared_ptr<const Plan> plan;
   Mutex mutex;
   std::vector<std::unique_ptr<Run>> idle LOCKSTEP_GUARDED_BY(mutex) = {};

@@ -107,13 +107,15 @@ std::shared_ptr<const Compiled> compile(const CompiledFunction::Body& body, cons
   }
   const IdleRuns runs(
       std::make_shared<const Plan>(graph, std::vector<Shape>(), options, key.device));
-  return std::make_shared<const Compiled>(std::move(built), draws, runs, std::move(results),
-                                          std::move(function));
+  return std::shared_ptr<const Compiled>(
+      new Compiled{std::move(built), draws, runs, std::move(results), std::move(function)});
 }
 
 }  // namespace
 
 struct CompiledFunction::State {
+  explicit State(Body b) : body(std::move(b)) {}
+
   // What is compiled for the key, which is `made` if there is nothing yet; null: nothing is kept.
   std::shared_ptr<const Compiled> find(const Key& key, std::shared_ptr<const Compiled> made = {})
       LOCKSTEP_EXCLUDES(mutex) {
