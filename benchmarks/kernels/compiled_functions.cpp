@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "benchmarks/kernels/turns.h"
 #include "lockstep/lockstep.h"
 
 using namespace lockstep;
@@ -26,10 +27,9 @@ std::vector<T> robust(const std::vector<T>& x) {
 }
 
 template <class Loss>
-double milliseconds(const Loss& loss, const std::vector<Tensor>& arguments) {
-  constexpr int kTurns = 41;
+double milliseconds(const Loss& loss, const std::vector<Tensor>& arguments, int turns) {
   std::vector<double> seconds;
-  for (int i = 0; i < kTurns; ++i) {
+  for (int i = 0; i < turns; ++i) {
     const auto begin = std::chrono::steady_clock::now();
     Tape tape;
     tape.watch(arguments[0]);
@@ -37,24 +37,27 @@ double milliseconds(const Loss& loss, const std::vector<Tensor>& arguments) {
     seconds.push_back(
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
-  std::nth_element(seconds.begin(), seconds.begin() + kTurns / 2, seconds.end());
-  return 1e3 * seconds[kTurns / 2];
+  std::nth_element(seconds.begin(), seconds.begin() + turns / 2, seconds.end());
+  return 1e3 * seconds[static_cast<size_t>(turns) / 2];
 }
 
 template <class OnTensors>
-void print(const char* name, OnTensors on_tensors, const CompiledFunction& compiled) {
+void print(const char* name, OnTensors on_tensors, const CompiledFunction& compiled, int turns) {
   for (const auto& [n, m] : {std::pair{8, 10}, {64, 784}, {256, 1024}, {512, 8192}}) {
     const Tensor a = ops::random_normal(Tensor::zeros({n, m}), 1, {});
     const Tensor b = ops::random_uniform(a, 2, {});
-    const double one = milliseconds(on_tensors, {a, b}), other = milliseconds(compiled, {a, b});
+    const double one = milliseconds(on_tensors, {a, b}, turns);
+    const double other = milliseconds(compiled, {a, b}, turns);
     std::printf("%-10s %3d x %4d %9.4f %9.4f %6.2f\n", name, n, m, one, other, one / other);
   }
 }
 
 }  // namespace
 
-int main() {
-  std::puts("                           ops  compiled  ratio");
-  print("likelihood", likelihood<Tensor>, CompiledFunction(likelihood<Value>));
-  print("robust", robust<Tensor>, CompiledFunction(robust<Value>));
+int main(int argc, char** argv) {
+  return benchmarks::run_with_turns(argc, argv, "compiled_functions", 41, [](int turns) {
+    std::puts("                           ops  compiled  ratio");
+    print("likelihood", likelihood<Tensor>, CompiledFunction(likelihood<Value>), turns);
+    print("robust", robust<Tensor>, CompiledFunction(robust<Value>), turns);
+  });
 }

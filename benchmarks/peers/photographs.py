@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Whole trainings from folders of photographs, JPEG files of 2 megapixels, beside PyTorch.
 
-Both train torchvision's ResNet-18 at 224 x 224 with SGD and momentum, as processes of their own:
+Both train torchvision's ResNet-18 at 224 x 224 with SGD and momentum, in separate processes:
 `lockstep train` on the job that `lockstep architecture resnet18` prints, and PyTorch with
 ImageFolder and a DataLoader, channels last, by the number of its workers that is fastest. Images are
 cut in one of two ways:
@@ -88,6 +88,7 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--command", default=lockstep_runs.COMMAND, help="the lockstep command")
     parser.add_argument("--cut", choices=CUTS, action="append", help="only this one; repeat for both")
+    parser.add_argument("--only", choices=("Lockstep",), help="one program alone")
     parser.add_argument("--images", type=int, default=320)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2, help="compute threads of both")
@@ -123,31 +124,30 @@ def main():
 
         steps = arguments.images // MINI_BATCH * arguments.epochs
         for cut in arguments.cut or CUTS:
-            trials = {n: torch(cut, False, n, 1)[0] for n in WORKERS}
-            workers = min(trials, key=trials.get)
             print(f"\n{cut}: {arguments.images} photographs of {WIDTH} x {HEIGHT} and "
-                  f"{size / 1000:,.0f} KB, {arguments.epochs} epochs. PyTorch's first epoch takes " +
-                  ", ".join(f"{seconds:.1f} s by {n}" for n, seconds in trials.items()) +
-                  " workers")
+                  f"{size / 1000:,.0f} KB, {arguments.epochs} epochs")
             runs = {"Lockstep": lambda: lockstep(cut, False),
-                    "Lockstep, scaled decoding": lambda: lockstep(cut, True),
-                    f"PyTorch, {workers} workers": lambda: torch(cut, False, workers,
-                                                                 arguments.epochs),
-                    f"PyTorch, {workers} workers, draft": lambda: torch(cut, True, workers,
-                                                                        arguments.epochs)}
+                    "Lockstep, scaled decoding": lambda: lockstep(cut, True)}
+            peers = []
+            if arguments.only is None:
+                trials = {n: torch(cut, False, n, 1)[0] for n in WORKERS}
+                workers = min(trials, key=trials.get)
+                print("PyTorch's first epoch takes " + ", ".join(
+                    f"{seconds:.1f} s by {n}" for n, seconds in trials.items()) + " workers")
+                peers = [f"PyTorch, {workers} workers", f"PyTorch, {workers} workers, draft"]
+                for name, draft in zip(peers, (False, True)):
+                    runs[name] = lambda draft=draft: torch(cut, draft, workers, arguments.epochs)
             figures = {name: [] for name in runs}
             for _ in range(arguments.rounds):
                 for name, run in runs.items():
                     figures[name].append(run())
             median = {name: [statistics.median(column) for column in zip(*found)]
                       for name, found in figures.items()}
-            least = min(seconds for name, (seconds, _) in median.items() if "PyTorch" in name and
-                        "draft" not in name)
-            draft = median[f"PyTorch, {workers} workers, draft"][0]
+            header = ["", "seconds", "images/s", "MiB"]
             lockstep_runs.print_table(
-                ["", "seconds", "images/s", "MiB", "of PyTorch's speed", "with draft"],
+                header + ["of PyTorch's speed", "with draft"][:len(peers)],
                 [[name, f"{seconds:.1f}", f"{steps * MINI_BATCH / seconds:,.1f}", f"{mib:,.0f}",
-                  f"{least / seconds:.2f}", f"{draft / seconds:.2f}"]
+                  *(f"{median[peer][0] / seconds:.2f}" for peer in peers)]
                  for name, (seconds, mib) in median.items()])
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Short runs of the programs of benchmarks/: they succeed and print what the documentation shows.
 
-usage: benchmarks_test.py PATHS_OF lockstep convolutions exchange pool products [unittest options]
+usage: benchmarks_test.py PATHS_OF lockstep convolutions exchange pool products compiled_functions [unittest options]
 """
 
 import os
@@ -16,7 +16,7 @@ import numpy
 import files
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-COMMAND, CONVOLUTIONS, EXCHANGE, POOL, PRODUCTS = (sys.argv.pop(1) for _ in range(5))
+COMMAND, CONVOLUTIONS, EXCHANGE, POOL, PRODUCTS, COMPILED = (sys.argv.pop(1) for _ in range(6))
 
 
 def run(*command, env=None):
@@ -42,6 +42,12 @@ class Benchmarks(unittest.TestCase):
         self.assertEqual(len(rows) % 4, 0)
         for row in rows:
             self.assertRegex(row, r"^(\d+ \d+ \d+)? +[a-z]+(( +\d+\.\d){2} +\d+\.\d\d){1,2}$")
+
+    def test_compiled_functions(self):
+        rows = run(COMPILED, "--turns", "1").splitlines()[1:]
+        self.assertEqual(len(rows), 8)
+        for row in rows:
+            self.assertRegex(row, r"^(likelihood|robust) +\d+ x +\d+( +\d+\.\d{4}){2} +\d+\.\d\d$")
 
     def test_exchange(self):
         rows = run(EXCHANGE, "--sums", "20").splitlines()[1:]
@@ -72,6 +78,13 @@ class Benchmarks(unittest.TestCase):
                     "channels-last", "--steps", "1", "--rounds", "1")
         for row in ("Lockstep", r"PyTorch [\d.a-z]+, channels-last"):
             self.assertRegex(text, rf"(?m)^{row} +[\d,]+\.\d +\d+\.\d\d$")
+
+    def test_photographs(self):
+        text = peer("photographs.py", "--only", "Lockstep", "--images", "32", "--epochs", "1")
+        for cut in ("center", "random"):
+            self.assertRegex(text, rf"(?m)^{cut}: 32 photographs of 1632 x 1224 and \d+ KB, 1 epochs$")
+        rows = re.findall(r"(?m)^Lockstep(?:, scaled decoding)? +[\d.]+ +([\d.]+) +[\d,]+$", text)
+        self.assertEqual(len(rows), 4, text)
 
     def test_speed(self):
         # This Python has PyTorch, which may be too old to compile, and neither of the other

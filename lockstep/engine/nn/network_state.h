@@ -11,14 +11,13 @@
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/engine/nn/predictions/segments.h"
 #include "lockstep/engine/nn/runner/compiled_network.h"
-#include "lockstep/engine/plan/plan.h"
+#include "lockstep/engine/plan/idle_runs.h"
 
 namespace lockstep {
 
 // A run with copies of the states from the start of forward(), so that a later gradient uses the
 // same values.
 struct NetworkRun {
-  void* stream = nullptr;  // EagerStream::of_thread() of all its uses, which are thus in order
   std::vector<Tensor> states;
   std::unique_ptr<PlanRun> run;
 };
@@ -37,8 +36,7 @@ struct NetworkPlanKey {
 struct NetworkPlan : CompiledNetwork {
   explicit NetworkPlan(CompiledNetwork compiled) : CompiledNetwork(std::move(compiled)) {}
 
-  Mutex mutex;
-  std::vector<std::unique_ptr<NetworkRun>> idle LOCKSTEP_GUARDED_BY(mutex);
+  IdleRuns<NetworkRun> idle;
 };
 
 // Returns a run that goes back to its plan after use, if the plan still exists.

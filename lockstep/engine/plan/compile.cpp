@@ -477,10 +477,9 @@ Plan::Plan(const Graph& graph, std::vector<Shape> parameters, const PlanOptions&
     : state_(std::make_unique<State>()) {
   if (!device.is_cpu()) memory_of(device).activate();
   state_->device = device;
-  const Graph fused = !options.fuses_pairs ? graph
-                                           : graph.fused(options.gradients ? options.differentiated
-                                                                           : std::vector<int>(),
-                                                         &kernels::table_for(device));
+  std::vector<int> kept;  // outputs whose derivatives a backward run starts from
+  if (options.gradients) kept = options.differentiated;
+  const Graph fused = options.fuses_pairs ? graph.fused(kept, &kernels::table_for(device)) : graph;
   // Sums of narrow derivatives are narrow, which those of an expression are not.
   const DifferentiatedGraph all = with_expressions(
       differentiated(fused, options, parameters.size()), !is_narrow(options.precision));

@@ -14,15 +14,15 @@ GraphFunction::GraphFunction(const Graph& graph, DType precision, Device device,
       device_(device),
       fuses_pairs_(fuses_pairs) {}
 
-IdleRuns GraphFunction::runs() const {
+std::shared_ptr<const Plan> GraphFunction::plan() const {
   const MutexLock lock(mutex_);
-  if (!runs_) {
+  if (!plan_) {
     PlanOptions options;
     options.precision = precision_;
     options.fuses_pairs = fuses_pairs_;
-    runs_.emplace(std::make_shared<const Plan>(graph_, std::vector<Shape>(), options, device_));
+    plan_ = std::make_shared<const Plan>(graph_, std::vector<Shape>(), options, device_);
   }
-  return *runs_;
+  return plan_;
 }
 
 std::vector<Tensor> GraphFunction::operator()(const std::vector<Tensor>& arguments,
@@ -32,8 +32,8 @@ std::vector<Tensor> GraphFunction::operator()(const std::vector<Tensor>& argumen
     throw InternalError("[graph] takes " + std::to_string(graph_.inputs()) +
                         " arguments, received " + std::to_string(arguments.size()));
   }
-  const std::shared_ptr<PlanRun> lent = runs().lend();
-  PlanRun& run = *lent;
+  const auto lent = idle_.lend(device_, [&] { return std::make_unique<PlainRun>(plan()); });
+  PlanRun& run = lent->run;
   const ArithmeticMode mode;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const Tensor plain = convert(arguments[i], arguments[i].spec().plain());

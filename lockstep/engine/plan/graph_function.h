@@ -4,7 +4,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -49,7 +48,7 @@ class GraphFunction : public std::enable_shared_from_this<GraphFunction> {
   bool gives(size_t i) const { return gives_[i]; }
 
  private:
-  IdleRuns runs() const;
+  std::shared_ptr<const Plan> plan() const;
 
   Graph graph_;
   const DType precision_;
@@ -57,7 +56,8 @@ class GraphFunction : public std::enable_shared_from_this<GraphFunction> {
   const bool fuses_pairs_;
   std::vector<bool> gives_;
   mutable Mutex mutex_;
-  mutable std::optional<IdleRuns> runs_ LOCKSTEP_GUARDED_BY(mutex_);
+  mutable std::shared_ptr<const Plan> plan_ LOCKSTEP_GUARDED_BY(mutex_);
+  IdleRuns<PlainRun> idle_;
   mutable std::map<std::pair<std::vector<bool>, std::vector<bool>>,
                    std::shared_ptr<const GraphFunction>>
       derivatives_ LOCKSTEP_GUARDED_BY(mutex_);

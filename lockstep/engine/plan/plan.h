@@ -35,8 +35,8 @@ struct PlanOptions {
   bool gradients = false;            // compile a backward run
   bool input_gradients = false;      // compute gradients of the f32 inputs
   std::vector<bool> of_inputs = {};  // of which ones; empty: of all
-  // Fuses pairs of ops, like a softmax and a cross-entropy, whose bits may then differ
-  // from those of one after the other. Expressions are combined in any case, with the same bits.
+  // Fuses pairs of ops, like a softmax and a cross-entropy, whose bits may then differ from those
+  // of one after the other. Expressions are combined in any case, with the same bits.
   bool fuses_pairs = true;
   // Compute the total derivative of each differentiated output from which other values are
   // computed.

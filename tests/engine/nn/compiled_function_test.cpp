@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <string>
@@ -19,7 +20,11 @@ Tensor numbers(const Shape& shape, uint64_t key) {
   return ops::random_normal(Tensor::zeros(shape), key, {.seed = 5});
 }
 
-std::vector<float> bits_of(const Tensor& t) { return t.to_vector(); }
+std::vector<uint32_t> bits_of(const Tensor& t) {
+  std::vector<uint32_t> bits;
+  for (const float v : t.to_vector()) bits.push_back(std::bit_cast<uint32_t>(v));
+  return bits;
+}
 
 // The same function of tensors and of values.
 template <ops::Operand T>
@@ -34,8 +39,8 @@ Tensor pixels(const Shape& shape) {
 }
 
 // First derivatives and those of their norm.
-std::vector<std::vector<float>> gradients_of(const std::function<std::vector<Tensor>()>& f,
-                                             const std::vector<Tensor>& with_respect_to) {
+std::vector<Tensor> gradients_of(const std::function<std::vector<Tensor>()>& f,
+                                 const std::vector<Tensor>& with_respect_to) {
   Tape tape;
   for (const Tensor& x : with_respect_to) tape.watch(x);
   const std::vector<Tensor> y = f();
@@ -43,10 +48,11 @@ std::vector<std::vector<float>> gradients_of(const std::function<std::vector<Ten
   const auto first = tape.gradient(scalar, with_respect_to, {.create_graph = true});
   const Tensor norm = ops::sum(ops::square(first[0])) + ops::sum(ops::square(first[1]));
   const auto second = tape.gradient(norm, with_respect_to);
-  return {bits_of(first[0]), bits_of(first[1]), bits_of(second[0]), bits_of(second[1])};
+  return {first[0], first[1], second[0], second[1]};
 }
 
-void expect_near(const std::vector<float>& a, const std::vector<float>& b) {
+void expect_near(const Tensor& one, const Tensor& other) {
+  const std::vector<float> a = one.to_vector(), b = other.to_vector();
   ASSERT_EQ(a.size(), b.size());
   double difference = 0, size = 0;
   for (size_t i = 0; i < a.size(); ++i) {
@@ -79,8 +85,8 @@ TEST(CompiledFunction, HasTheBitsOfItsOpsOnTensors) {
             return loss_of<Tensor>({logits, image, scale});
           },
           {logits, scale});
-      EXPECT_EQ(given[0], expected[0]) << rows << " x " << columns;
-      EXPECT_EQ(given[1], expected[1]) << rows << " x " << columns;
+      EXPECT_EQ(bits_of(given[0]), bits_of(expected[0])) << rows << " x " << columns;
+      EXPECT_EQ(bits_of(given[1]), bits_of(expected[1])) << rows << " x " << columns;
       expect_near(given[2], expected[2]);
       expect_near(given[3], expected[3]);
     }
@@ -191,9 +197,9 @@ TEST(CompiledFunction, LeavesOutResultsThatNothingDependsOn) {
   tape.watch(x);
   const auto y = f({x});
   const Tensor scalar = ops::sum(y[0]);
-  EXPECT_EQ(bits_of(tape.gradient(scalar, {x})[0]), std::vector<float>(2, 0));  // not 0 / 0
+  EXPECT_EQ(tape.gradient(scalar, {x})[0].to_vector(), std::vector<float>(2, 0));  // not 0 / 0
   const Tensor first = tape.gradient(scalar, {x}, {.create_graph = true})[0];
-  EXPECT_EQ(bits_of(tape.gradient(ops::sum(first), {x})[0]), std::vector<float>(2, 2));
+  EXPECT_EQ(tape.gradient(ops::sum(first), {x})[0].to_vector(), std::vector<float>(2, 2));
 }
 
 TEST(CompiledFunction, FusesNoPairsThatRoundOtherwise) {
@@ -220,8 +226,8 @@ TEST(CompiledFunction, KeepsCallsOfOneTapeApart) {
     const Tensor y = f({a, b})[0], z = f({y, a})[0], same = f({a, a})[0];
     const Tensor u = ops::exp(a) * b, v = ops::exp(u) * a, w = ops::exp(a) * a;
     for (int i = 0; i < 2; ++i) {  // the second time after a repeated forward run
-      expect_near(bits_of(tape.gradient(ops::sum(z + same), {a})[0]),
-                  bits_of(tape.gradient(ops::sum(v + w), {a})[0]));
+      expect_near(tape.gradient(ops::sum(z + same), {a})[0],
+                  tape.gradient(ops::sum(v + w), {a})[0]);
     }
     second = tape.gradient(ops::sum(y), {a})[0];
     expected = tape.gradient(ops::sum(u), {a})[0];
@@ -238,7 +244,13 @@ TEST(CompiledFunction, RefusesDerivativesOfArgumentsThatWereWatchedLater) {
   const Tensor y = f({a, b})[0];
   EXPECT_EQ(bits_of(tape.gradient(ops::sum(y), {a})[0]), bits_of(b));
   tape.watch(b);
-  EXPECT_THROW(tape.gradient(ops::sum(y), {b}), Error);
+  try {
+    tape.gradient(ops::sum(y), {b});
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Unsupported& e) {
+    EXPECT_STREQ(e.what(),
+                 "[CompiledFunction] argument 2 has no derivative: no tape tracked it at the call");
+  }
 }
 
 TEST(CompiledFunction, TakesEmptyTensors) {

@@ -12,6 +12,7 @@
 #include "lockstep/engine/autograd/tape.h"
 #include "lockstep/engine/kernels/interface/choice.h"
 #include "lockstep/engine/nn/runner/recorded_run.h"
+#include "lockstep/engine/plan/idle_runs.h"
 #include "lockstep/engine/plan/recorded_gradients.h"
 
 namespace lockstep {
@@ -80,9 +81,11 @@ struct Key {
 struct Compiled {
   std::unique_ptr<const Built> built;
   bool draws = false;  // random numbers
-  IdleRuns runs;
+  std::shared_ptr<const Plan> plan;
+  IdleRuns<PlainRun> idle;
   std::vector<Shape> results;
-  std::shared_ptr<const NetworkFunction> function;  // for derivatives of derivatives; or null
+  std::shared_ptr<const NetworkFunction>
+      function;  // for further derivatives; null: nothing is tracked
 };
 
 std::shared_ptr<const Compiled> compile(const CompiledFunction::Body& body, const Key& key) {
@@ -105,10 +108,9 @@ std::shared_ptr<const Compiled> compile(const CompiledFunction::Body& body, cons
     function =
         std::make_shared<const NetworkFunction>(graph, DType::f32, key.device, options.fuses_pairs);
   }
-  const IdleRuns runs(
-      std::make_shared<const Plan>(graph, std::vector<Shape>(), options, key.device));
-  return std::shared_ptr<const Compiled>(
-      new Compiled{std::move(built), draws, runs, std::move(results), std::move(function)});
+  auto plan = std::make_shared<const Plan>(graph, std::vector<Shape>(), options, key.device);
+  return std::shared_ptr<const Compiled>(new Compiled{
+      std::move(built), draws, std::move(plan), {}, std::move(results), std::move(function)});
 }
 
 }  // namespace
@@ -155,10 +157,8 @@ std::vector<Tensor> CompiledFunction::operator()(const std::vector<Tensor>& argu
 std::vector<Tensor> CompiledFunction::call(const std::vector<Tensor>& arguments,
                                            const RandomContext* given) const {
   Key key{.arguments = specs_of(arguments), .device = arguments[0].device(), .tracked = {}};
-  bool records = false;
   for (const Tensor& t : arguments) {
     key.tracked.push_back(t.dtype() == DType::f32 && Tape::any_tracks({&t, 1}));
-    records |= key.tracked.back();
   }
   std::shared_ptr<const Compiled> compiled = state_->find(key);
   if (!compiled) {
@@ -171,13 +171,14 @@ std::vector<Tensor> CompiledFunction::call(const std::vector<Tensor>& arguments,
         "pass {.seed, .iteration} as the second argument, in a loss shard.step()");
   }
   const RandomContext step = given ? *given : RandomContext{};
-  const std::shared_ptr<PlanRun> lent = compiled->runs.lend();
+  const auto lent =
+      compiled->idle.lend(key.device, [&] { return std::make_unique<PlainRun>(compiled->plan); });
   const ArithmeticMode mode;
   RecordedRun run(
-      {.run = lent.get(), .inputs = arguments, .outputs = compiled->results, .step = step});
+      {.run = &lent->run, .inputs = arguments, .outputs = compiled->results, .step = step});
   run.forward();
   const std::vector<Tensor> results = run.outputs();
-  if (!records) {
+  if (!compiled->function) {
     Tape::record_everywhere(arguments, results, nullptr);
     return results;
   }
@@ -189,10 +190,11 @@ std::vector<Tensor> CompiledFunction::call(const std::vector<Tensor>& arguments,
         const size_t inputs = arguments.size();
         for (size_t i = 0; i < inputs; ++i) {
           if (!wanted[i] || tracked[i]) continue;
+          const DType type = arguments[i].dtype();
           throw Unsupported("[CompiledFunction] argument " + std::to_string(i + 1) +
-                            " has no derivative here, because it is " +
-                            std::string(name_of(arguments[i].dtype())) +
-                            " or was watched after the call");
+                            " has no derivative: " +
+                            (type == DType::f32 ? "no tape tracked it at the call"
+                                                : "it is " + std::string(name_of(type))));
         }
         const bool all_reached =
             std::all_of(diffs.begin(), diffs.end(), [](const Tensor& d) { return d.defined(); });

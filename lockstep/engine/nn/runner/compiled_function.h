@@ -7,7 +7,7 @@
 //
 // The results have the bits of the same ops on tensors, one by one, and so have first derivatives
 // with respect to arguments that nothing else depends on; others are the same sums in another
-// order. Neighboring elementwise ops read and write memory once, and nothing is recorded op by op.
+// order. Neighboring ops of arithmetic read and write memory once. Tapes record one node.
 #pragma once
 
 #include <functional>

@@ -107,38 +107,22 @@ Tensor parameter_gradient(const PlanRun& run, size_t i, const Shape& shape) {
 std::shared_ptr<NetworkRun> lend_run(const std::shared_ptr<NetworkPlan>& plan,
                                      PackedParameters& packed,
                                      const std::vector<NetworkState>& states) {
-  std::unique_ptr<NetworkRun> run;
-  void* const stream = EagerStream::of_thread(plan->plan->device());
-  {
-    const MutexLock lock(plan->mutex);
-    const auto found = std::find_if(plan->idle.rbegin(), plan->idle.rend(),
-                                    [&](const auto& idle) { return idle->stream == stream; });
-    if (found != plan->idle.rend()) {
-      run = std::move(*found);
-      plan->idle.erase(std::next(found).base());
-    }
-  }
-  if (!run) {
-    run = std::make_unique<NetworkRun>();
-    run->stream = stream;
+  const auto make = [&] {
+    auto run = std::make_unique<NetworkRun>();
     std::vector<const float*> pointers;
     for (const auto& s : states) {
       run->states.push_back(Tensor(s.value.spec(), s.value.device()));
       pointers.push_back(static_cast<const float*>(run->states.back().raw()));
     }
     run->run = std::make_unique<PlanRun>(plan->plan, packed, pointers);
-  }
+    return run;
+  };
+  const std::shared_ptr<NetworkRun> run = plan->idle.lend(plan->plan->device(), make);
   for (size_t i = 0; i < states.size(); ++i) {
     const Tensor& value = states[i].value;
     eager_copy(value.device(), run->states[i].raw(), value.raw(), value.bytes());
   }
-  return {run.release(), [owner = std::weak_ptr<NetworkPlan>(plan)](NetworkRun* used) {
-            std::unique_ptr<NetworkRun> back(used);
-            if (const auto home = owner.lock()) {
-              const MutexLock lock(home->mutex);
-              home->idle.push_back(std::move(back));
-            }
-          }};
+  return run;
 }
 
 std::shared_ptr<NetworkPlan> Network::plan_for(int64_t n, const LoweringOptions& options,
